@@ -1,0 +1,90 @@
+"""bayesdp: how private a model is for typical people, not only in the worst case.
+
+Names are imported when first used, so that ``bayesdp --help`` starts at once. No framework is imported here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bayesdp.version import __version__
+
+if TYPE_CHECKING:
+    from bayesdp import estimators, mechanisms, properties
+    from bayesdp.account import account
+    from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
+    from bayesdp.calibrate import calibrate
+    from bayesdp.claim import Claim
+    from bayesdp.mechanisms import (
+        GaussianLaws,
+        Laplace,
+        PoissonSubsampled,
+        RandomizedResponse,
+        SubsampledGaussian,
+        UnequalGaussians,
+        published_reverse_cost,
+    )
+    from bayesdp.validation import InvalidInputError
+    from bayesdp.worst_case import WorstCase, epsilon, from_dp_event, to_dp_event, worst_case
+
+_HOME = {
+    "BayesianAccountant": "accountant",
+    "Claim": "claim",
+    "GaussianLaws": "mechanisms",
+    "InvalidInputError": "validation",
+    "Laplace": "mechanisms",
+    "LastLambdaWarning": "accountant",
+    "PoissonSubsampled": "mechanisms",
+    "RandomizedResponse": "mechanisms",
+    "SubsampledGaussian": "mechanisms",
+    "UnequalGaussians": "mechanisms",
+    "WorstCase": "worst_case",
+    "account": "account",
+    "calibrate": "calibrate",
+    "epsilon": "worst_case",
+    "from_dp_event": "worst_case",
+    "published_reverse_cost": "mechanisms",
+    "to_dp_event": "worst_case",
+    "worst_case": "worst_case",
+}
+_MODULES = ("estimators", "mechanisms", "properties")
+
+__all__ = [
+    "BayesianAccountant",
+    "Claim",
+    "GaussianLaws",
+    "InvalidInputError",
+    "Laplace",
+    "LastLambdaWarning",
+    "PoissonSubsampled",
+    "RandomizedResponse",
+    "SubsampledGaussian",
+    "UnequalGaussians",
+    "WorstCase",
+    "__version__",
+    "account",
+    "calibrate",
+    "epsilon",
+    "estimators",
+    "from_dp_event",
+    "mechanisms",
+    "properties",
+    "published_reverse_cost",
+    "to_dp_event",
+    "worst_case",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"bayesdp.{name}")
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"bayesdp.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'bayesdp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

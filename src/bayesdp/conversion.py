@@ -1,0 +1,61 @@
+"""From log-moments to (epsilon, delta) and back.
+
+If E[e^{lambda L}] <= e^K for the privacy loss L, then for every lambda
+
+    delta(epsilon) <= c_lambda e^{K - lambda epsilon},
+
+with c_lambda = 1 by Chernoff (the paper's Theorem 2) or c_lambda = lambda^lambda / (lambda+1)^(lambda+1), "improved"
+(Canonne, Kamath & Steinke 2020, Proposition 12). Both are linear in the moment e^K, so they hold as well for its mean over records.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+
+from bayesdp.validation import FloatArray, refuse
+
+Conversion = Literal["improved", "chernoff"]
+
+
+def check_conversion(value: object) -> Conversion:
+    """One of the two names."""
+    if value not in get_args(Conversion):
+        raise refuse("conversion", value, "'improved' or 'chernoff'")
+    return value  # type: ignore[return-value]
+
+
+def log_constant(lambdas: FloatArray, conversion: Conversion) -> FloatArray:
+    """log c_lambda, [L]: 0 for Chernoff, negative for the improved conversion."""
+    if conversion == "chernoff":
+        return np.zeros_like(lambdas)
+    return lambdas * np.log(lambdas) - (lambdas + 1) * np.log(lambdas + 1)
+
+
+def epsilon_from_costs(
+    costs: FloatArray, lambdas: FloatArray, delta: float, conversion: Conversion
+) -> tuple[float, int]:
+    """The least epsilon over the orders, and the index of its order; costs K [L] may be infinite.
+
+    0 where a cost is 0 (equal laws), and never negative. The exact inverse of ``delta_from_costs``.
+    """
+    if (costs == 0).any():
+        return 0.0, int(np.argmax(costs == 0))
+    if delta <= 0:
+        return math.inf, 0
+    values = (costs + log_constant(lambdas, conversion) - math.log(delta)) / lambdas
+    best = int(np.argmin(values))
+    return max(0.0, float(values[best])), best
+
+
+def delta_from_costs(
+    costs: FloatArray, lambdas: FloatArray, epsilon: float, conversion: Conversion
+) -> tuple[float, int]:
+    """The least delta over the orders, and the index of its order; at most 1."""
+    if (costs == 0).any():
+        return 0.0, int(np.argmax(costs == 0))
+    exponents = costs + log_constant(lambdas, conversion) - lambdas * epsilon
+    best = int(np.argmin(exponents))
+    return math.exp(min(0.0, float(exponents[best]))), best

@@ -1,0 +1,53 @@
+"""The paper's estimator for binary values: an upper quantile of the Beta posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainccinv
+
+from bayesdp import validation
+from bayesdp.estimators.estimator import Estimator
+from bayesdp.validation import FloatArray, refuse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beta(Estimator):
+    """low + (high - low) rho, rho the upper gamma quantile of Beta(N1 + 1, N0 + 1): flat prior, N1 values high.
+
+    Values take two values. Where only one was seen, the other is the bound; without a bound it is 0 or
+    1 for values in {0, 1} and refused otherwise. Never low itself: 100 zeros are no proof of 0.
+    Kind: model-based (a Bayesian posterior; for binary data it is also nearly Clopper-Pearson).
+    """
+
+    gamma: float = 1e-15
+
+    def __post_init__(self) -> None:
+        validation.probability("gamma", self.gamma)
+
+    def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
+        caps = [None] * columns.shape[1] if cap is None else cap.tolist()
+        return np.array([self._one(c, b) for c, b in zip(columns.T, caps, strict=True)])
+
+    def _one(self, log_values: FloatArray, cap: float | None) -> float:
+        seen = np.unique(log_values)
+        if len(seen) > 2:
+            raise refuse(
+                "distinct values", len(seen), "at most 2; use Dirichlet for finitely many, StudentT for continuous"
+            )
+        low, high = float(seen[0]), float(seen[-1])
+        if len(seen) == 1:
+            if cap is not None and low < cap:
+                high = cap
+            elif cap is not None or low == np.inf:
+                return low
+            elif low in (0.0, -np.inf):  # values 1 or 0
+                low, high = -np.inf, 0.0
+            else:
+                raise refuse("value", float(np.exp(low)), "two different values, or a known bound")
+        ones = int((log_values == high).sum())
+        rho = float(betainccinv(ones + 1.0, len(log_values) - ones + 1.0, self.gamma))
+        rho = min(1.0, rho * (1 + 1e-12))
+        with np.errstate(divide="ignore"):
+            return float(np.logaddexp(low + np.log1p(-rho), high + np.log(rho)))

@@ -1,0 +1,77 @@
+"""The paper's estimator for finitely many values: an upper bound of the Dirichlet posterior's quantile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from bayesdp import validation
+from bayesdp.estimators.estimator import Estimator, scaled
+from bayesdp.validation import FloatArray, refuse
+
+_ROUND_UP = 1.0 + 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet(Estimator):
+    """An upper bound of the 1 - gamma posterior quantile of sum_j p_j v_j, p ~ Dirichlet(n_j + 1): flat prior.
+
+    With independent g_j ~ Gamma(n_j + 1), p = g / sum g and the mean exceeds u exactly if sum_j g_j (v_j - u) > 0.
+    For every 0 <= s < 1 / (max v - u), by Chernoff,
+
+        Pr[sum_j p_j v_j > u] <= prod_j (1 - s (v_j - u))^{-(n_j + 1)},
+
+    minimised over s: analytic, so that gamma = 1e-15 is as easy as 0.1. The known bound is a category of its own
+    (unseen: n = 0). Without a bound at least two different values are needed. Kind: model-based.
+    """
+
+    gamma: float = 1e-15
+
+    def __post_init__(self) -> None:
+        validation.probability("gamma", self.gamma)
+
+    def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
+        caps = [None] * columns.shape[1] if cap is None else cap.tolist()
+        return np.array([self._one(c, b) for c, b in zip(columns.T, caps, strict=True)])
+
+    def _one(self, log_values: FloatArray, cap: float | None) -> float:
+        seen, counts = np.unique(log_values, return_counts=True)
+        if cap is not None and seen[-1] < cap:
+            seen, counts = np.append(seen, cap), np.append(counts, 0)
+        if len(seen) == 1:
+            if cap is None:
+                raise refuse("value", float(np.exp(seen[0])), "two different values, or a known bound")
+            return float(cap)
+        if seen[-1] == np.inf:
+            return math.inf
+        values, scale = scaled(seen[:, None])
+        return math.log(self._quantile(values[:, 0], counts + 1.0)) + float(scale[0])
+
+    def _quantile(self, values: FloatArray, weights: FloatArray) -> float:
+        """u in [mean, 1] whose tail bound is at most gamma, for values in [0, 1] whose largest is 1."""
+        low, high = float(weights @ values / weights.sum()), 1.0
+        target = math.log(self.gamma)
+        for _ in range(60):
+            u = 0.5 * (low + high)
+            if not low < u < high:
+                break
+            if _log_tail(u, values, weights) <= target:
+                high = u
+            else:
+                low = u
+        return min(1.0, high * _ROUND_UP)
+
+
+def _log_tail(u: float, values: FloatArray, weights: FloatArray) -> float:
+    """min over s = theta / (1 - u), 0 < theta < 1, of the log tail bound; any theta is valid."""
+    slope = (values - u) / (1.0 - u)
+
+    def bound(logit: float) -> float:
+        theta = 1.0 / (1.0 + math.exp(-logit))
+        return -float(weights @ np.log1p(-np.minimum(theta * slope, 1 - 1e-16)))
+
+    found = minimize_scalar(bound, bounds=(-40.0, 36.0), method="bounded", options={"xatol": 1e-6})
+    return float(found.fun)

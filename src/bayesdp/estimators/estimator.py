@@ -1,0 +1,81 @@
+"""What every estimator offers: an upper estimate of the mean of non-negative values, at a failure probability.
+
+Values are [m] or [m, L] (L columns estimated separately, as for L orders lambda); the result is a float
+or [L]. ``upper`` and ``log_upper`` agree: the second takes and returns logarithms, for values like e^100000.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from bayesdp import validation
+from bayesdp.validation import FloatArray, refuse
+
+MINIMUM_SAMPLES = 3
+_ROUND_UP = 1.0 + 1e-15  # exp(log(b)) may come out just below b
+
+
+class Estimator(ABC):
+    """An upper estimate of a mean that fails with probability at most ``gamma`` under its assumptions.
+
+    Formal guarantees: given ``bound`` (no value of the population exceeds it) the result never exceeds
+    it either. Fewer than 3 samples, NaN and negative values are refused.
+    """
+
+    gamma: float
+
+    def upper(self, values: Any, bound: Any = None) -> Any:
+        """An upper estimate of the mean of ``values``; float for [m], [L] for [m, L]."""
+        array = validation.non_negative_array("values", values, finite=False)
+        log_bound = None
+        if bound is not None:
+            with np.errstate(divide="ignore"):
+                log_bound = np.log(validation.non_negative_array("bound", bound, finite=False))
+        with np.errstate(divide="ignore"):
+            result = np.exp(self.log_upper(np.log(array), log_bound)) * _ROUND_UP
+        if bound is not None:
+            result = np.minimum(result, bound)
+        return float(result) if np.ndim(result) == 0 else result
+
+    def log_upper(self, log_values: Any, log_bound: Any = None) -> Any:
+        """The logarithm of ``upper``, from logarithms; -inf stands for 0."""
+        array = validation.as_floats("log_values", log_values)
+        flat = array.ndim == 1
+        if array.ndim not in (1, 2):
+            raise refuse("log_values.shape", array.shape, "[m] or [m, L]")
+        if len(array) < MINIMUM_SAMPLES:
+            raise refuse("samples", len(array), f"at least {MINIMUM_SAMPLES}")
+        if np.isnan(array).any():
+            raise refuse("log_values", math.nan, "numbers")
+        columns = array[:, None] if flat else array
+        cap = None
+        if log_bound is not None:
+            cap = np.broadcast_to(validation.as_floats("log_bound", log_bound), columns.shape[1:])
+            if np.isnan(cap).any():
+                raise refuse("log_bound", math.nan, "a number")
+            excess = columns.max(axis=0) > cap + 1e-9
+            if excess.any():
+                at = int(np.argmax(excess))
+                raise refuse(
+                    "max(log_values)", float(columns[:, at].max()), f"at most log_bound={float(cap[at])!r}"
+                )
+        result = self._log_upper(columns, cap)
+        if cap is not None:
+            result = np.minimum(result, cap)
+        return float(result[0]) if flat else result
+
+    @abstractmethod
+    def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
+        """log upper estimates [L] from checked log values [m, L] and their log bounds [L]."""
+
+
+def scaled(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Values over their column's largest, in [0, 1], and the logarithm of that scale; zeros have scale 1."""
+    top = columns.max(axis=0)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(over="ignore"):
+        return np.exp(columns - top), top

@@ -1,0 +1,74 @@
+"""The cost of a step for all orders at once, without an exponential per sample and order.
+
+Work per step: count the samples onto a grid in u = e^2, then a matrix product over the grid. Exponentials are taken
+once per table and for a handful of the largest samples.
+
+Why the result is never below exact. F(u) = e^{T kappa(u)} - 1 is convex and increasing and 0 at 0, so its chord between
+two nodes lies above it: a sample between nodes counts as a fraction of a sample at each, and the mean of F can only
+grow; likewise that of F^2. kappa is convex too, and the largest samples, which alone matter where T kappa is large, take
+its chord instead. The estimate is U = M + a S. As U is convex in the values, replacing each by its chord raises it if
+S >= a M; elsewhere S may fall short by at most rms(chord - F), which is then added: convexity bounds the gap of a cell
+by w (1-w) h (slope of the next cell - slope of the previous cell).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayesdp.estimators.estimator import MINIMUM_SAMPLES
+from bayesdp.estimators.student_t import StudentT, standard_errors
+from bayesdp.holder.nodes import Nodes
+from bayesdp.holder.sums import PlacedSamples
+from bayesdp.logspace import log1p_exp, log_expm1
+from bayesdp.validation import FloatArray, refuse
+
+_SMALLEST = 1e-290  # squared exposures below it count as this
+_ROUND_UP = 1.0 + 1e-12
+
+
+class ExcessTable:
+    """The cost of a step of the subsampled Gaussian under Hölder with T = ``total_steps``, for all ``lambdas``."""
+
+    def __init__(self, sample_rate: float, lambdas: FloatArray, total_steps: int) -> None:
+        self._total_steps = total_steps
+        self._nodes = Nodes(sample_rate, lambdas, total_steps)
+        self._unbounded = np.full(len(lambdas), np.inf)
+
+    def cost(
+        self, exposure: FloatArray, bound: float | None, estimator: StudentT
+    ) -> tuple[FloatArray, FloatArray]:
+        """(1/T) log of the estimate of E e^{T kappa}, [L], and the cost at the bound, [L] (infinite without one)."""
+        m = len(exposure)
+        if m < MINIMUM_SAMPLES:
+            raise refuse("samples", m, f"at least {MINIMUM_SAMPLES}")
+        u = np.maximum(exposure * exposure, _SMALLEST)
+        ceiling, cap = self._unbounded, None
+        if bound is not None:
+            ceiling, cap = self._nodes.at_bound(bound)
+            u = u[exposure < bound]
+            if not len(u):
+                return ceiling, ceiling
+        factor = standard_errors(estimator.gamma, m)
+        log_upper = estimator.combine(*self._moments(u, cap, m, factor), m, cap)
+        return np.minimum(log1p_exp(log_upper) * (_ROUND_UP / self._total_steps), ceiling), ceiling
+
+    def _moments(
+        self, u: FloatArray, cap: FloatArray | None, m: int, factor: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """log mean, log standard deviation (with U from above) and relative spread, [L]; m - len(u) values are the cap."""
+        top, at_bound = u.max(), m - len(u)
+        samples = PlacedSamples(self._nodes.up_to(float(top)), u)
+        scale = cap if at_bound and cap is not None else log_expm1(samples.highest_exponent())
+        first, second = samples.one_by_one(scale)
+        rest = samples.on_grid(scale)
+        mean = (first + rest.first + at_bound) / m
+        square = (second + rest.second + at_bound) / m
+        sure = mean - np.where(rest.crude, rest.first / m, 0.0)  # what the variance may take off
+        variance, rounding = square - sure * sure, 4e-15 * square  # one pass loses a few ulp
+        spread = np.sqrt(np.maximum(variance - rounding, 0.0)) / mean
+        if rest.crude.any():
+            spread[rest.crude] = float(u.min() < top * (1 - 1e-9))
+        deviation = np.sqrt(np.maximum(variance + rounding, 0.0))
+        if (deviation < factor * mean).any():
+            deviation += np.sqrt(samples.squared_gaps(scale, rest.first) / m)
+        return np.log(mean) + scale, np.log(deviation) + scale, spread

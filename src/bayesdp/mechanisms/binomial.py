@@ -1,0 +1,32 @@
+"""Logarithms of binomial probabilities, to the last digits also for thousands of trials."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesdp.validation import FloatArray
+
+
+@lru_cache(maxsize=4)
+def _log_factorials(size: int) -> NDArray[np.longdouble]:
+    """log 0!, ..., log (size-1)!; summed in extended precision, as their differences cancel."""
+    k = np.arange(1, size, dtype=np.longdouble)
+    return np.concatenate([[np.longdouble(0)], np.cumsum(np.log(k))])
+
+
+@lru_cache(maxsize=1024)
+def _all_log_binomial(trials: int, rate: float) -> FloatArray:
+    factorials = _log_factorials(1 << (trials + 1).bit_length())  # few cache entries
+    k = np.arange(trials + 1)
+    value = factorials[trials] - factorials[k] - factorials[trials - k]
+    value += k * np.log(np.longdouble(rate)) + (trials - k) * np.log1p(-np.longdouble(rate))
+    return value.astype(np.float64)
+
+
+def log_binomial(k: NDArray[np.int_], trials: int, rate: float) -> FloatArray:
+    """log of Bin(k; trials, rate) for k >= 0 and 0 < rate < 1; -inf for k > trials."""
+    known = _all_log_binomial(trials, rate)
+    return np.where(k <= trials, known[np.minimum(k, trials)], -np.inf)

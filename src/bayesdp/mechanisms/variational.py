@@ -1,0 +1,118 @@
+"""Gaussians of unequal mean and variance: one sample of a fitted posterior (variational inference)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesdp import validation
+from bayesdp.logspace import minus_log1p
+from bayesdp.mechanisms.mechanism import Mechanism
+from bayesdp.validation import FloatArray, refuse
+
+
+@dataclass(frozen=True)
+class GaussianLaws:
+    """n Gaussian laws in dimension d: ``mean`` [n, d] and ``spread``, variances [n, d] or covariances [n, d, d]."""
+
+    mean: FloatArray
+    spread: FloatArray
+
+    def __post_init__(self) -> None:
+        mean = np.atleast_2d(validation.as_floats("mean", self.mean))
+        spread = validation.as_floats("spread", self.spread)
+        if spread.ndim < 2:
+            spread = np.atleast_2d(spread)
+        n, d = mean.shape
+        if spread.shape not in ((n, d), (n, d, d)):
+            raise refuse("spread.shape", spread.shape, f"{(n, d)} or {(n, d, d)}, as mean has {(n, d)}")
+        if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
+            raise refuse("mean, spread", "not finite", "finite means, variances and covariances")
+        if spread.ndim == 2 and not (spread > 0).all():
+            raise refuse("variance", float(spread.min()), "variances above 0")
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "spread", spread)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
+@dataclass(frozen=True)
+class UnequalGaussians(Mechanism):
+    """One sample of N(mean, variance), where a record moves both mean and variance.
+
+    ``without`` is the law without the record (one law), an exposure the laws with it (n laws), both as
+    ``GaussianLaws``, with diagonal or full covariance. In coordinates where the law without the record
+    is standard and the other diagonal, with shift y_j and relative variance 1 + u_j,
+
+        forward = sum_j [lambda (lambda+1) y_j^2 / (2 (1 - lambda u_j)) + (h(-lambda u_j) + lambda h(u_j)) / 2],
+
+    h(x) = x - log(1+x) >= 0; infinite where any 1 - lambda u_j <= 0 (Gil, Alajaji & Linder 2013). The
+    reverse exchanges the two laws: u -> -u/(1+u), y^2 -> y^2/(1+u). lambda > 0 may be real.
+    """
+
+    without: GaussianLaws
+
+    def __post_init__(self) -> None:
+        if len(self.without) != 1:
+            raise refuse("len(without)", len(self.without), "one law, the one without the record")
+
+    def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
+        """See the class."""
+        shift, excess = self._relative(exposure)
+        return _log_moment(shift, excess, validation.lambdas(lambdas, whole=False))
+
+    def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
+        """See the class."""
+        shift, excess = self._relative(exposure)
+        return _log_moment(
+            shift / (1 + excess), -excess / (1 + excess), validation.lambdas(lambdas, whole=False)
+        )
+
+    def _relative(self, exposure: Any) -> tuple[FloatArray, FloatArray]:
+        """y_j^2 [n, d] and u_j [n, d] of each law relative to the law without the record."""
+        if not isinstance(exposure, GaussianLaws):
+            raise refuse("exposure", exposure, "GaussianLaws(mean, spread)")
+        d = self.without.mean.shape[1]
+        if exposure.mean.shape[1] != d:
+            raise refuse("exposure.mean.shape", exposure.mean.shape, f"(n, {d}), as the law without has")
+        shift = exposure.mean - self.without.mean
+        if exposure.spread.ndim == 2 and self.without.spread.ndim == 2:
+            return shift**2 / self.without.spread, exposure.spread / self.without.spread - 1.0
+        base, other = _full(self.without.spread)[0], _full(exposure.spread)
+        root = _cholesky("without.spread", base)
+        for covariance in other:
+            _cholesky("exposure.spread", covariance)
+        # Diagonalise the difference, not the ratio: small changes keep their digits.
+        whiten = np.linalg.inv(root)
+        excess, rotation = np.linalg.eigh(whiten @ (other - base) @ whiten.T)
+        turned = np.einsum("nji,nj->ni", rotation, shift @ whiten.T)
+        return turned**2, excess
+
+
+def _full(spread: FloatArray) -> FloatArray:
+    if spread.ndim == 3:
+        return spread
+    return spread[:, :, None] * np.eye(spread.shape[1])
+
+
+def _cholesky(name: str, covariance: FloatArray) -> FloatArray:
+    if not np.allclose(covariance, covariance.T, rtol=1e-10, atol=0.0):
+        raise refuse(name, "not symmetric", "a symmetric covariance")
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        raise refuse(name, "not positive definite", "a positive definite covariance") from None
+
+
+def _log_moment(shift: FloatArray, excess: FloatArray, lam: FloatArray) -> FloatArray:
+    """[n, L] from squared shifts [n, d] and relative excess variances [n, d]."""
+    y2, u, order = shift[:, None, :], excess[:, None, :], lam[None, :, None]
+    room = 1.0 - order * u  # v* / v0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = order * (order + 1) * y2 / (2 * room)
+        parts = parts + 0.5 * (minus_log1p(-order * u) + order * minus_log1p(u))
+    return np.where((room > 0).all(axis=2), parts.sum(axis=2), np.inf)

@@ -1,0 +1,124 @@
+"""Checks of input, each named by keyword: ``sample_rate=1.5: expected a rate in (0, 1].``
+
+Every public function checks before it computes, so that a refused call changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+class InvalidInputError(ValueError):
+    """Input that cannot be accounted; the message quotes name=value and says what would be right."""
+
+
+def refuse(name: str, value: object, expected: str) -> InvalidInputError:
+    """The error for ``name=value``, to be raised by the caller."""
+    return InvalidInputError(f"{name}={_brief(value)}: expected {expected}.")
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, float):  # also a NumPy float, whose own repr is np.float64(...)
+        return repr(float(value))
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _number(name: str, value: object, expected: str) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise refuse(name, value, expected) from None
+    return number
+
+
+def positive(name: str, value: object) -> float:
+    """A finite number above 0."""
+    expected = "a finite number above 0"
+    number = _number(name, value, expected)
+    if not 0 < number < math.inf:
+        raise refuse(name, value, expected)
+    return number
+
+
+def non_negative(name: str, value: object) -> float:
+    """A finite number of at least 0."""
+    expected = "a finite number of at least 0"
+    number = _number(name, value, expected)
+    if not 0 <= number < math.inf:
+        raise refuse(name, value, expected)
+    return number
+
+
+def sample_rate(value: object, name: str = "sample_rate") -> float:
+    """A Poisson sampling rate in (0, 1]."""
+    expected = "a rate in (0, 1]"
+    number = _number(name, value, expected)
+    if not 0 < number <= 1:
+        raise refuse(name, value, expected)
+    return number
+
+
+def probability(name: str, value: object) -> float:
+    """A probability strictly between 0 and 1."""
+    expected = "a probability strictly between 0 and 1"
+    number = _number(name, value, expected)
+    if not 0 < number < 1:
+        raise refuse(name, value, expected)
+    return number
+
+
+def count(name: str, value: object, *, minimum: int) -> int:
+    """A whole number of at least ``minimum``; 3.0 is accepted, 3.5 and True are not."""
+    expected = f"a whole number of at least {minimum}"
+    if isinstance(value, bool | np.bool_):
+        raise refuse(name, value, expected)
+    number = _number(name, value, expected)
+    if not (math.isfinite(number) and number == int(number) and number >= minimum):
+        raise refuse(name, value, expected)
+    return int(number)
+
+
+def lambdas(values: ArrayLike | range, *, whole: bool) -> FloatArray:
+    """Orders lambda > 0, [L]; whole numbers where the formula asks for them."""
+    expected = "whole numbers of at least 1" if whole else "finite numbers above 0"
+    array = as_floats("lambdas", values).ravel()
+    if array.size == 0:
+        raise refuse("lambdas", [], "at least one order")
+    good = np.isfinite(array) & (array > 0)
+    if whole:
+        good &= array == np.floor(array)
+    if not good.all():
+        raise refuse("lambdas", float(array[~good][0]), expected)
+    return array
+
+
+def as_floats(name: str, values: Any) -> FloatArray:
+    """Anything that becomes a NumPy array of floats (lists, torch or JAX arrays, data frames)."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise refuse(name, values, "numbers") from None
+    except RuntimeError:  # a torch tensor that still carries its graph
+        return np.asarray(values.detach(), dtype=np.float64)
+
+
+def non_negative_array(name: str, values: Any, *, finite: bool = True) -> FloatArray:
+    """Numbers of at least 0, of any shape; infinity only where ``finite`` is False."""
+    array = as_floats(name, values)
+    expected = "finite numbers of at least 0" if finite else "numbers of at least 0"
+    # One pass in the common case: min() is NaN if any element is.
+    if array.size and not (array.min() >= 0 and (not finite or array.max() < math.inf)):
+        bad = ~(array >= 0)
+        if finite:
+            bad |= ~np.isfinite(array)
+        place = np.unravel_index(int(np.argmax(bad)), array.shape)
+        where = f"{name}[{', '.join(str(int(i)) for i in place)}]" if place else name
+        raise refuse(where, float(array[place]), expected)
+    return array

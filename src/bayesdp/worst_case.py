@@ -1,0 +1,184 @@
+"""The worst case: classic differential privacy of the same noise, for everyone, through dp-accounting."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesdp import validation
+from bayesdp.validation import InvalidInputError, refuse
+
+PLD_ROUND_OFF = 1e-12
+"""Probability that truncation and the Fourier transform may lose; taken out of delta before PLD is asked."""
+
+_FINEST, _COARSEST_SHARE = 1e-4, 1e-5
+
+Run = tuple[float, float, int]
+"""(noise multiplier, sampling rate, steps), as Opacus keeps its history."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstCase:
+    """(epsilon, delta)-DP for everyone under add/remove of one record: the smaller of two upper bounds.
+
+    ``accountant`` names the one that gave ``epsilon``. ``pld_epsilon`` is None where that bound is not finite or
+    delta is within its round-off.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    rdp_epsilon: float
+    pld_epsilon: float | None
+
+    def __float__(self) -> float:
+        return self.epsilon
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an infinite epsilon becomes None with a reason."""
+        values: dict[str, Any] = asdict(self)
+        for name in ("epsilon", "rdp_epsilon"):
+            if math.isinf(values[name]):
+                values[name] = None
+                values["reason"] = "no finite epsilon: the noise is too small"
+        return values
+
+
+def epsilon(
+    *, noise_multiplier: float, sample_rate: float, steps: int, delta: float = 1e-5
+) -> WorstCase:
+    """The worst case of ``steps`` steps of DP-SGD: Poisson sampling, clipping, Gaussian noise of multiplier z.
+
+    Formal guarantee: an upper bound, by privacy loss distributions (PLD) where finite, by Rényi divergences otherwise.
+    """
+    return worst_case([(noise_multiplier, sample_rate, steps)], delta=delta)
+
+
+def worst_case(history: Iterable[Run] | Any, *, delta: float = 1e-5) -> WorstCase:
+    """The worst case of a history of (noise multiplier, sampling rate, steps), or of a dp-accounting DpEvent."""
+    delta = validation.probability("delta", delta)
+    event = history if _is_event(history) else to_dp_event(history)
+    with _quiet():
+        rdp = _rdp(event, delta)
+        pld = None if rdp == 0 else _pld(event, delta, rdp)
+    if pld is not None and pld < rdp:
+        return WorstCase(epsilon=pld, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=pld)
+    return WorstCase(epsilon=rdp, delta=delta, accountant="RDP", rdp_epsilon=rdp, pld_epsilon=pld)
+
+
+def rdp_epsilon(history: Iterable[Run], *, delta: float = 1e-5) -> float:
+    """The worst case by Rényi divergences only: looser, but fast at any setting."""
+    delta = validation.probability("delta", delta)
+    event = to_dp_event(history)
+    with _quiet():
+        return _rdp(event, delta)
+
+
+def to_dp_event(history: Iterable[Run]) -> Any:
+    """The history as a dp-accounting DpEvent; equal neighbours are merged, no steps give NoOpDpEvent."""
+    import dp_accounting as dp
+
+    events: list[Any] = []
+    for noise_multiplier, rate, steps in merge(history):
+        event: Any = dp.GaussianDpEvent(noise_multiplier)
+        if rate < 1:
+            event = dp.PoissonSampledDpEvent(rate, event)
+        events.append(dp.SelfComposedDpEvent(event, steps))
+    if not events:
+        return dp.NoOpDpEvent()
+    return events[0] if len(events) == 1 else dp.ComposedDpEvent(events)
+
+
+def from_dp_event(event: Any) -> list[Run]:
+    """The history inside a DpEvent of (Poisson-sampled) Gaussians; anything else is refused."""
+    return merge(_runs(event, 1))
+
+
+def merge(history: Iterable[Run]) -> list[Run]:
+    """Checked entries in order, neighbours with the same noise and rate added up, empty ones left out."""
+    merged: list[Run] = []
+    for entry in history:
+        try:
+            noise, rate, count = entry
+        except (TypeError, ValueError):
+            raise refuse("history", entry, "triples (noise_multiplier, sample_rate, steps)") from None
+        noise = validation.positive("noise_multiplier", noise)
+        rate = validation.sample_rate(rate)
+        steps = validation.count("steps", count, minimum=0)
+        if merged and merged[-1][:2] == (noise, rate):
+            merged[-1] = (noise, rate, merged[-1][2] + steps)
+        elif steps:
+            merged.append((noise, rate, steps))
+    return merged
+
+
+def _runs(event: Any, times: int) -> Iterator[Run]:
+    import dp_accounting as dp
+
+    if isinstance(event, dp.NoOpDpEvent):
+        return
+    if isinstance(event, dp.GaussianDpEvent):
+        yield float(event.noise_multiplier), 1.0, times
+    elif isinstance(event, dp.PoissonSampledDpEvent) and isinstance(event.event, dp.GaussianDpEvent):
+        if event.sampling_probability > 0:
+            yield float(event.event.noise_multiplier), float(event.sampling_probability), times
+    elif isinstance(event, dp.SelfComposedDpEvent):
+        yield from _runs(event.event, times * int(event.count))
+    elif isinstance(event, dp.ComposedDpEvent):
+        for _ in range(times):
+            for part in event.events:
+                yield from _runs(part, 1)
+    else:
+        raise refuse("event", type(event).__name__, "Gaussian events, Poisson-sampled or not, composed")
+
+
+def _is_event(value: object) -> bool:
+    import dp_accounting as dp
+
+    return isinstance(value, dp.DpEvent)
+
+
+def _rdp(event: Any, delta: float) -> float:
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant()
+    try:
+        accountant.compose(event)
+    except Exception as error:
+        raise InvalidInputError(f"event={type(event).__name__}: {str(error).splitlines()[0]}") from None
+    with np.errstate(all="ignore"):
+        return max(0.0, float(accountant.get_epsilon(delta)))
+
+
+def _pld(event: Any, delta: float, rdp: float) -> float | None:
+    """PLD with a discretisation that suits the size of epsilon: the finest step is 1e-3 of it, the coarsest 1e-5."""
+    from dp_accounting.pld import PLDAccountant
+
+    if delta <= 2 * PLD_ROUND_OFF or not math.isfinite(rdp) or rdp > 1000:
+        return None
+    interval = max(min(_FINEST, 1e-3 * rdp), _COARSEST_SHARE * rdp)
+    accountant = PLDAccountant(value_discretization_interval=interval)
+    try:
+        accountant.compose(event)
+    except Exception:  # an event that only RDP supports
+        return None
+    value = float(accountant.get_epsilon(delta - PLD_ROUND_OFF))
+    return max(0.0, value) if math.isfinite(value) else None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the log lines that dp-accounting writes when it leaves a fractional order out."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
