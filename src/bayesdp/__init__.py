@@ -12,9 +12,9 @@ from bayesdp.version import __version__
 
 if TYPE_CHECKING:
     from bayesdp import estimators, mechanisms, properties
-    from bayesdp.account import account
     from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
-    from bayesdp.calibrate import calibrate
+    from bayesdp.accounting import Account, account
+    from bayesdp.calibration import Calibration, calibrate
     from bayesdp.claim import Claim
     from bayesdp.mechanisms import (
         GaussianLaws,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         published_reverse_cost,
     )
     from bayesdp.validation import InvalidInputError
-    from bayesdp.worst_case import WorstCase, epsilon, from_dp_event, to_dp_event, worst_case
+    from bayesdp.worst_case import WorstCase, epsilon, from_dp_event, to_dp_event, worst_case_of
 
 _HOME = {
     "BayesianAccountant": "accountant",
@@ -40,18 +40,22 @@ _HOME = {
     "SubsampledGaussian": "mechanisms",
     "UnequalGaussians": "mechanisms",
     "WorstCase": "worst_case",
-    "account": "account",
-    "calibrate": "calibrate",
+    "Account": "accounting",
+    "Calibration": "calibration",
+    "account": "accounting",
+    "calibrate": "calibration",
     "epsilon": "worst_case",
     "from_dp_event": "worst_case",
     "published_reverse_cost": "mechanisms",
     "to_dp_event": "worst_case",
-    "worst_case": "worst_case",
+    "worst_case_of": "worst_case",
 }
 _MODULES = ("estimators", "mechanisms", "properties")
 
 __all__ = [
+    "Account",
     "BayesianAccountant",
+    "Calibration",
     "Claim",
     "GaussianLaws",
     "InvalidInputError",
@@ -72,7 +76,7 @@ __all__ = [
     "properties",
     "published_reverse_cost",
     "to_dp_event",
-    "worst_case",
+    "worst_case_of",
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,9 +35,9 @@ class LastLambdaWarning(UserWarning):
 class BayesianAccountant:
     """Bayesian differential privacy of a run of at most ``total_steps`` steps (Triastcyn & Faltings 2020).
 
-    Each step adds c_t = (1/T) log of an upper estimate of E_x[e^{T kappa(e_t(x))}], T = ``total_steps`` fixed beforehand
-    (Hölder; fewer steps are valid, more are refused). The estimator sees the distances of m sampled records and may
-    fail with probability gamma at each step and order; T gamma times the number of orders is charged inside delta,
+    Each step adds c_t = (1/T) log of an upper estimate of E_x[e^{T kappa(e_t(x))}], T = ``total_steps`` fixed before
+    the run (Hölder; fewer steps are valid, more are refused). The estimator sees the distances of m sampled records and
+    may fail with probability gamma at each step and order; T gamma times the number of orders is charged inside delta,
     in both directions. With ``clip`` no cost exceeds that of the moments accountant, which is the case d = clip.
 
     Kind of its claims: model-based (docs/theory.md, "Where the literal paper is not a bound").
@@ -76,9 +76,7 @@ class BayesianAccountant:
 
     # Accounting
 
-    def step(
-        self, distances: Any, *, noise_std: float, sample_rate: float, clip: float | None = None
-    ) -> None:
+    def step(self, distances: Any, *, noise_std: float, sample_rate: float, clip: float | None = None) -> None:
         """Account one step of the (subsampled) Gaussian mechanism.
 
         ``distances`` [m]: how far each sampled record would move the sum of the step, before clipping;
@@ -105,9 +103,7 @@ class BayesianAccountant:
         self._check_room()
         self._add(*self._estimate(mechanism, exposure, bound))
 
-    def _estimate(
-        self, mechanism: Mechanism, exposure: Any, bound: Any
-    ) -> tuple[FloatArray, FloatArray]:
+    def _estimate(self, mechanism: Mechanism, exposure: Any, bound: Any) -> tuple[FloatArray, FloatArray]:
         """Cost of a step [L] from every sample at every order, and its ceiling at the bound [L]."""
         # Excess e^x - 1 rather than e^x: the estimators are shift-equivariant, and tiny costs keep their digits.
         excess = log_expm1(self.total_steps * mechanism.log_moment(exposure, self.lambdas))
@@ -155,9 +151,7 @@ class BayesianAccountant:
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon_mu at delta_mu = ``delta`` over the orders; refused if delta <= total gamma."""
-        value, best = epsilon_from_costs(
-            self._costs, self.lambdas, self._usable(delta), self.conversion
-        )
+        value, best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)
         if self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas):
             warnings.warn(
                 f"lambda={self.lambdas[best]:g} is the last of the grid: a longer one may give a smaller epsilon.",
@@ -176,9 +170,7 @@ class BayesianAccountant:
 
     def best_lambda(self, delta: float) -> float:
         """The order that gives ``epsilon(delta)``."""
-        best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)[
-            1
-        ]
+        best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)[1]
         return float(self.lambdas[best])
 
     def moments_accountant_epsilon(self, delta: float) -> float:
@@ -223,9 +215,7 @@ class BayesianAccountant:
     def _usable(self, delta: float) -> float:
         delta = validation.probability("delta", delta)
         if delta <= self.total_gamma:
-            raise refuse(
-                "delta", delta, f"more than the total gamma={self.total_gamma:.3g} of all steps and orders"
-            )
+            raise refuse("delta", delta, f"more than the total gamma={self.total_gamma:.3g} of all steps and orders")
         return delta - self.total_gamma
 
     # State
@@ -265,9 +255,12 @@ class BayesianAccountant:
         }
 
     def _from_json(self, name: str, values: Any) -> FloatArray:
-        if not isinstance(values, list) or len(values) != len(self.lambdas):  # pyright: ignore[reportUnknownArgumentType]
+        if not isinstance(values, list):
             raise refuse(name, values, f"a list of {len(self.lambdas)} numbers")
-        filled: list[Any] = [math.inf if v is None else v for v in values]  # pyright: ignore[reportUnknownVariableType]
+        listed = cast(list[Any], values)
+        if len(listed) != len(self.lambdas):
+            raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
+        filled = [math.inf if v is None else v for v in listed]
         return validation.non_negative_array(name, filled, finite=False)
 
 

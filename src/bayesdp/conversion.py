@@ -5,7 +5,8 @@ If E[e^{lambda L}] <= e^K for the privacy loss L, then for every lambda
     delta(epsilon) <= c_lambda e^{K - lambda epsilon},
 
 with c_lambda = 1 by Chernoff (the paper's Theorem 2) or c_lambda = lambda^lambda / (lambda+1)^(lambda+1), "improved"
-(Canonne, Kamath & Steinke 2020, Proposition 12). Both are linear in the moment e^K, so they hold as well for its mean over records.
+(Canonne, Kamath & Steinke 2020, Proposition 12). Both are linear in the moment e^K, so they hold as well for its mean
+over records.
 """
 
 from __future__ import annotations

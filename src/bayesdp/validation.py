@@ -77,7 +77,7 @@ def probability(name: str, value: object) -> float:
 def count(name: str, value: object, *, minimum: int) -> int:
     """A whole number of at least ``minimum``; 3.0 is accepted, 3.5 and True are not."""
     expected = f"a whole number of at least {minimum}"
-    if isinstance(value, bool | np.bool_):
+    if type(value) in (bool, np.bool_):
         raise refuse(name, value, expected)
     number = _number(name, value, expected)
     if not (math.isfinite(number) and number == int(number) and number >= minimum):

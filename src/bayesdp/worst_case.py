@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,17 +50,15 @@ class WorstCase:
         return values
 
 
-def epsilon(
-    *, noise_multiplier: float, sample_rate: float, steps: int, delta: float = 1e-5
-) -> WorstCase:
+def epsilon(*, noise_multiplier: float, sample_rate: float, steps: int, delta: float = 1e-5) -> WorstCase:
     """The worst case of ``steps`` steps of DP-SGD: Poisson sampling, clipping, Gaussian noise of multiplier z.
 
     Formal guarantee: an upper bound, by privacy loss distributions (PLD) where finite, by Rényi divergences otherwise.
     """
-    return worst_case([(noise_multiplier, sample_rate, steps)], delta=delta)
+    return worst_case_of([(noise_multiplier, sample_rate, steps)], delta=delta)
 
 
-def worst_case(history: Iterable[Run] | Any, *, delta: float = 1e-5) -> WorstCase:
+def worst_case_of(history: Iterable[Run] | Any, *, delta: float = 1e-5) -> WorstCase:
     """The worst case of a history of (noise multiplier, sampling rate, steps), or of a dp-accounting DpEvent."""
     delta = validation.probability("delta", delta)
     event = history if _is_event(history) else to_dp_event(history)
@@ -173,7 +171,7 @@ def _pld(event: Any, delta: float, rdp: float) -> float | None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Without the log lines that dp-accounting writes when it leaves a fractional order out."""
     logger = logging.getLogger("absl")
     before = logger.level

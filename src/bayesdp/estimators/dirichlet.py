@@ -48,7 +48,7 @@ class Dirichlet(Estimator):
         if seen[-1] == np.inf:
             return math.inf
         values, scale = scaled(seen[:, None])
-        return math.log(self._quantile(values[:, 0], counts + 1.0)) + float(scale[0])
+        return math.log(self._quantile(values[:, 0], np.asarray(counts + 1, dtype=np.float64))) + float(scale[0])
 
     def _quantile(self, values: FloatArray, weights: FloatArray) -> float:
         """u in [mean, 1] whose tail bound is at most gamma, for values in [0, 1] whose largest is 1."""

@@ -60,9 +60,7 @@ class Estimator(ABC):
             excess = columns.max(axis=0) > cap + 1e-9
             if excess.any():
                 at = int(np.argmax(excess))
-                raise refuse(
-                    "max(log_values)", float(columns[:, at].max()), f"at most log_bound={float(cap[at])!r}"
-                )
+                raise refuse("max(log_values)", float(columns[:, at].max()), f"at most log_bound={float(cap[at])!r}")
         result = self._log_upper(columns, cap)
         if cap is not None:
             result = np.minimum(result, cap)

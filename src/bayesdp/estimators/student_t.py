@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from bayesdp import validation
@@ -48,7 +49,7 @@ class StudentT(Estimator):
             # Logarithms carry rounding of their own size, which is no spread.
             distinct = columns.max(axis=0) - columns.min(axis=0) > 4 * np.finfo(float).eps * np.abs(scale)
             spread = np.where(distinct & (mean > 0), deviation / mean, 0.0)
-        infinite = np.isposinf(columns).any(axis=0)
+        infinite: NDArray[np.bool_] = np.asarray(np.isposinf(columns).any(axis=0))
         result = self.combine(log_mean, log_deviation, spread, len(columns), cap, infinite)
         return np.where(infinite, np.inf, result)
 
@@ -59,7 +60,7 @@ class StudentT(Estimator):
         spread: FloatArray,
         samples: int,
         cap: FloatArray | None,
-        ignore: FloatArray | bool = False,
+        ignore: NDArray[np.bool_] | bool = False,
     ) -> FloatArray:
         """The estimate from logarithms of mean and standard deviation and a lower bound of their ratio, [L]."""
         factor = standard_errors(self.gamma, samples)

@@ -16,8 +16,8 @@ from bayesdp.validation import FloatArray
 IntArray = NDArray[np.int64]
 
 # Levels from the top down: mantissa bits (2^bits nodes per octave of u) and about how many cells.
-_BITS = (12, 10, 8, 5)
-_CELLS = (256, 384, 512, 352)
+_BITS = (12, 10, 8, 6)
+_CELLS = (256, 384, 512, 576)
 _ANCHOR = 64  # the top is a multiple of so many finest cells, so that a grid serves many steps
 _SPARE = 2  # cells above the highest sample, for the slopes there
 _MANTISSA = 52
@@ -76,9 +76,9 @@ class Grid:
         self.wider_above, self.wider_below = h[:-1] / h[1:], h[1:] / h[:-1]
         "Width of a cell over that of the next, and of the previous one."
         self._bounds = [level.first << (_MANTISSA - level.bits) for level in levels]
-        self._shift = np.array([_MANTISSA - level.bits for level in levels])
-        self._unit = np.ldexp(1.0, -self._shift)
-        self._offset = np.array([level.start - level.first for level in levels])
+        self._shift = np.array([_MANTISSA - level.bits for level in levels], dtype=np.int64)
+        self._unit: FloatArray = np.asarray(np.ldexp(1.0, -self._shift), dtype=np.float64)
+        self._offset = np.array([level.start - level.first for level in levels], dtype=np.int64)
 
     def place(self, u: FloatArray) -> tuple[IntArray, FloatArray, float]:
         """Position of the node below each u and the fraction of its cell, [n] each.
@@ -91,9 +91,9 @@ class Grid:
         for bound in self._bounds[2:]:
             level = level + (pattern >= bound)
         shift = self._shift[level]
-        number = pattern >> shift
-        fraction = (pattern - (number << shift)) * self._unit[level]
-        position = number + self._offset[level]
+        number: IntArray = pattern >> shift
+        fraction: FloatArray = (pattern - (number << shift)) * self._unit[level]
+        position: IntArray = number + self._offset[level]
         if position.min() >= 0:
             return position, fraction, 0.0
         kept = position >= 0

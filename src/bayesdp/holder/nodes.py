@@ -100,9 +100,7 @@ class Nodes:
         slope = np.diff(exponent[grid.finest - 1 :], axis=0) / h
         bend = np.maximum(h[1:-1] * (slope[2:] - slope[:-2]), 0.0)
         bend += 8 * np.finfo(float).eps * fine[1:-1]  # rounding of the slopes
-        return NodeTable(
-            grid, scaled, scaled * scaled, log_f[-1], fine, log_f[grid.finest :], bend
-        )
+        return NodeTable(grid, scaled, scaled * scaled, log_f[-1], fine, log_f[grid.finest :], bend)
 
     def _exponents(self, bits: int, first: int, last: int) -> FloatArray:
         """T kappa at nodes first .. last - 1, [nodes, L]."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.holder.grid import IntArray
 from bayesdp.holder.nodes import SMALLEST_SCALED, NodeTable
 from bayesdp.validation import FloatArray
 
@@ -84,7 +83,7 @@ class PlacedSamples:
         kept, lowest = self.position < self.cut, int(self.position.min())
         w = self.fraction[kept]
         place = self.position[kept] - lowest
-        within = np.bincount(place, weights=w * (1.0 - w), minlength=self.cut - lowest)
+        within = np.bincount(place, weights=w * (1.0 - w), minlength=self.cut - lowest).astype(np.float64)
         rows = self.table.log_excess[lowest - finest : self.cut + 1 - finest]
         return within @ np.diff(np.exp(rows - scale), axis=0) ** 2
 
@@ -106,7 +105,8 @@ class PlacedSamples:
     def _gap_weights(self) -> FloatArray:
         """Node weights whose sum over F bounds the sum of chord - F, [G].
 
-        In a cell of n samples the sum of w (1-w) is at most W - W^2 / n, W = sum of w; times h (next slope - previous slope).
+        In a cell of n samples the sum of w (1-w) is at most W - W^2 / n, W = sum of w; it is multiplied by
+        h (slope of the next cell - slope of the previous cell).
         """
         grid, w = self.table.grid, self.weight
         inner = np.maximum(w - w * w / np.maximum(self.count, 1), 0.0)
@@ -125,7 +125,7 @@ class PlacedSamples:
         """A bound of chord - F for any sample on the grid, over e^{shift}, [L].
 
         At most 1/4 h (next slope - previous slope), which grows with u inside a level; the factor 3 covers the first
-        cell of a level, whose previous one is up to 8 times as wide. Below the grid the chord itself is a bound.
+        cell of a level, whose previous one is up to 4 times as wide. Below the grid the chord itself is a bound.
         """
         grid, rows, cells = self.table.grid, self.table.scaled, self.cells
         last = np.searchsorted(cells, grid.ends) - 1

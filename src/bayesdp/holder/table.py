@@ -3,12 +3,12 @@
 Work per step: count the samples onto a grid in u = e^2, then a matrix product over the grid. Exponentials are taken
 once per table and for a handful of the largest samples.
 
-Why the result is never below exact. F(u) = e^{T kappa(u)} - 1 is convex and increasing and 0 at 0, so its chord between
-two nodes lies above it: a sample between nodes counts as a fraction of a sample at each, and the mean of F can only
-grow; likewise that of F^2. kappa is convex too, and the largest samples, which alone matter where T kappa is large, take
-its chord instead. The estimate is U = M + a S. As U is convex in the values, replacing each by its chord raises it if
-S >= a M; elsewhere S may fall short by at most rms(chord - F), which is then added: convexity bounds the gap of a cell
-by w (1-w) h (slope of the next cell - slope of the previous cell).
+Why the result is never below exact. F(u) = e^{T kappa(u)} - 1 is convex and increasing and 0 at 0, so its chord
+between two nodes lies above it: a sample between nodes counts as a fraction of a sample at each, and the mean of F can
+only grow; likewise that of F^2. kappa is convex too, and the largest samples, which alone matter where T kappa is
+large, take its chord instead. The estimate is U = M + a S. As U is convex in the values, replacing each by its chord
+raises it if S >= a M; elsewhere S may fall short by at most rms(chord - F), which is then added: convexity bounds the
+gap of a cell by w (1-w) h (slope of the next cell - slope of the previous cell).
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class ExcessTable:
         self._nodes = Nodes(sample_rate, lambdas, total_steps)
         self._unbounded = np.full(len(lambdas), np.inf)
 
-    def cost(
-        self, exposure: FloatArray, bound: float | None, estimator: StudentT
-    ) -> tuple[FloatArray, FloatArray]:
+    def cost(self, exposure: FloatArray, bound: float | None, estimator: StudentT) -> tuple[FloatArray, FloatArray]:
         """(1/T) log of the estimate of E e^{T kappa}, [L], and the cost at the bound, [L] (infinite without one)."""
         m = len(exposure)
         if m < MINIMUM_SAMPLES:
@@ -55,7 +53,7 @@ class ExcessTable:
     def _moments(
         self, u: FloatArray, cap: FloatArray | None, m: int, factor: float
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """log mean, log standard deviation (with U from above) and relative spread, [L]; m - len(u) values are the cap."""
+        """log mean, log standard deviation (U from above) and relative spread, [L]; m - len(u) values are the cap."""
         top, at_bound = u.max(), m - len(u)
         samples = PlacedSamples(self._nodes.up_to(float(top)), u)
         scale = cap if at_bound and cap is not None else log_expm1(samples.highest_exponent())

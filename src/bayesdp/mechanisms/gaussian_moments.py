@@ -43,8 +43,8 @@ def _chunks_of_one_octave(u: FloatArray) -> list[IntArray]:
 
 def _chunk(u: FloatArray, orders: IntArray, rate: float) -> FloatArray:
     top = float(u.max())
-    k = np.arange(2, orders[-1] + 2)
-    pairs = 0.5 * k * (k - 1.0)
+    k = np.arange(2, int(orders[-1]) + 2)
+    pairs: FloatArray = 0.5 * k * (k - 1.0)
     safe = int(np.searchsorted(pairs * top, _SAFE, side="right"))  # terms k = 2 .. safe + 1
     # Columns are scaled by e^{pairs * top}, so that neither factor leaves the range of float64.
     exponent = pairs[:safe] * u[:, None]

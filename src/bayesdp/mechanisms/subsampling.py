@@ -54,9 +54,7 @@ class PoissonSubsampled(Mechanism):
         return super().log_moment(exposure, lambdas)
 
 
-def log_mean_over_binomial(
-    log_terms: FloatArray, trials: FloatArray, sample_rate: float, *, first: int
-) -> FloatArray:
+def log_mean_over_binomial(log_terms: FloatArray, trials: FloatArray, sample_rate: float, *, first: int) -> FloatArray:
     """log sum_k Bin(k; trials, q) e^{a_k}, [n, L], where a_k = 0 for k < first and column k - first otherwise.
 
     Computed as log1p sum_{k >= first} Bin(k) (e^{a_k} - 1): exact also where the result is 1e-30.
@@ -65,7 +63,7 @@ def log_mean_over_binomial(
         return log_terms[:, trials.astype(int) - first]
     log_excess = log_expm1(log_terms)
     columns: list[FloatArray] = []
-    for n in trials.astype(int).tolist():
+    for n in (int(t) for t in trials):
         k = np.arange(first, n + 1)
         terms = log_binomial(k, n, sample_rate) + log_excess[:, : len(k)]
         columns.append(np.asarray(logsumexp(terms, axis=1)))

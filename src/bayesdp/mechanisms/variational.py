@@ -62,18 +62,17 @@ class UnequalGaussians(Mechanism):
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """See the class."""
-        shift, excess = self._relative(exposure)
-        return _log_moment(shift, excess, validation.lambdas(lambdas, whole=False))
+        return _log_moment(*self._relative(exposure), validation.lambdas(lambdas, whole=False))
 
     def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """See the class."""
-        shift, excess = self._relative(exposure)
-        return _log_moment(
-            shift / (1 + excess), -excess / (1 + excess), validation.lambdas(lambdas, whole=False)
-        )
+        shift, excess, ratio = self._relative(exposure)
+        with np.errstate(over="ignore", divide="ignore"):
+            swapped = shift / ratio, -excess / ratio, 1 / ratio
+        return _log_moment(*swapped, validation.lambdas(lambdas, whole=False))
 
-    def _relative(self, exposure: Any) -> tuple[FloatArray, FloatArray]:
-        """y_j^2 [n, d] and u_j [n, d] of each law relative to the law without the record."""
+    def _relative(self, exposure: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """y_j^2, u_j and 1 + u_j, [n, d] each, of each law relative to the law without the record."""
         if not isinstance(exposure, GaussianLaws):
             raise refuse("exposure", exposure, "GaussianLaws(mean, spread)")
         d = self.without.mean.shape[1]
@@ -81,7 +80,8 @@ class UnequalGaussians(Mechanism):
             raise refuse("exposure.mean.shape", exposure.mean.shape, f"(n, {d}), as the law without has")
         shift = exposure.mean - self.without.mean
         if exposure.spread.ndim == 2 and self.without.spread.ndim == 2:
-            return shift**2 / self.without.spread, exposure.spread / self.without.spread - 1.0
+            ratio = exposure.spread / self.without.spread
+            return shift**2 / self.without.spread, ratio - 1.0, ratio
         base, other = _full(self.without.spread)[0], _full(exposure.spread)
         root = _cholesky("without.spread", base)
         for covariance in other:
@@ -90,7 +90,7 @@ class UnequalGaussians(Mechanism):
         whiten = np.linalg.inv(root)
         excess, rotation = np.linalg.eigh(whiten @ (other - base) @ whiten.T)
         turned = np.einsum("nji,nj->ni", rotation, shift @ whiten.T)
-        return turned**2, excess
+        return turned**2, excess, np.maximum(1.0 + excess, np.finfo(float).tiny)
 
 
 def _full(spread: FloatArray) -> FloatArray:
@@ -103,16 +103,17 @@ def _cholesky(name: str, covariance: FloatArray) -> FloatArray:
     if not np.allclose(covariance, covariance.T, rtol=1e-10, atol=0.0):
         raise refuse(name, "not symmetric", "a symmetric covariance")
     try:
-        return np.linalg.cholesky(covariance)
+        return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise refuse(name, "not positive definite", "a positive definite covariance") from None
 
 
-def _log_moment(shift: FloatArray, excess: FloatArray, lam: FloatArray) -> FloatArray:
-    """[n, L] from squared shifts [n, d] and relative excess variances [n, d]."""
+def _log_moment(shift: FloatArray, excess: FloatArray, ratio: FloatArray, lam: FloatArray) -> FloatArray:
+    """[n, L] from squared shifts, relative excess variances and relative variances, [n, d] each."""
     y2, u, order = shift[:, None, :], excess[:, None, :], lam[None, :, None]
     room = 1.0 - order * u  # v* / v0
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         parts = order * (order + 1) * y2 / (2 * room)
-        parts = parts + 0.5 * (minus_log1p(-order * u) + order * minus_log1p(u))
-    return np.where((room > 0).all(axis=2), parts.sum(axis=2), np.inf)
+        own = np.where(np.abs(u) < 0.25, minus_log1p(u), u - np.log(ratio)[:, None, :])
+        parts = parts + 0.5 * (minus_log1p(-order * u) + order * own)
+        return np.where((room > 0).all(axis=2), parts.sum(axis=2), np.inf)

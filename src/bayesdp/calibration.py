@@ -27,13 +27,11 @@ class Calibration:
         return {"noise_multiplier": self.noise_multiplier, **self.worst_case.to_dict()}
 
 
-def calibrate(
-    *, target_epsilon: float, sample_rate: float, steps: int, delta: float = 1e-5
-) -> Calibration:
+def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: float = 1e-5) -> Calibration:
     """The least noise multiplier (within 0.1 % of epsilon) whose worst-case epsilon does not exceed the target.
 
-    Rényi divergences bracket the root, privacy loss distributions polish it. The value returned was itself evaluated: its
-    epsilon is at most ``target_epsilon``, whatever the search did.
+    Rényi divergences bracket the root, privacy loss distributions polish it. The value returned was itself evaluated:
+    its epsilon is at most ``target_epsilon``, whatever the search did.
     """
     target = validation.positive("target_epsilon", target_epsilon)
     validation.sample_rate(sample_rate)
@@ -46,21 +44,23 @@ def calibrate(
     def exact(noise: float) -> WorstCase:
         return epsilon(noise_multiplier=noise, sample_rate=sample_rate, steps=steps, delta=delta)
 
-    enough = _bracket(rough, target)
-    best, low = exact(enough), None
-    noise, high = enough, enough
-    # PLD lies below RDP, so less noise will do: walk down, then close in on the root from above.
-    while best.epsilon < (1 - _CLOSE) * target:
-        slope = 0.9 if low is None else (low / high) ** 0.5
-        guess = high * max(slope, min(0.999, best.epsilon / target)) if low is None else math.sqrt(low * high)
-        if guess <= _LEAST or (low is not None and high / low < 1 + 1e-9):
-            break
+    high = _bracket(rough, target)
+    best, low = exact(high), 0.0
+    # On a log-log scale epsilon is nearly a straight line in the noise: aim a little below the target along it.
+    slope = math.log(rough(0.9 * high) / max(rough(high), 1e-300)) / math.log(0.9)
+    while best.epsilon < (1 - _CLOSE) * target and high > _LEAST and high - low > 1e-9 * high:
+        aim = (1 - _CLOSE / 2) * target
+        guess = high * (aim / best.epsilon) ** (1 / min(slope, -0.1)) if best.epsilon > 0 else high / 2
+        if not low < guess < high:
+            guess = math.sqrt(low * high) if low else high / 2
         tried = exact(guess)
+        if 0 < tried.epsilon != best.epsilon > 0:
+            slope = math.log(tried.epsilon / best.epsilon) / math.log(guess / high)
         if tried.epsilon <= target:
-            noise, high, best = guess, guess, tried
+            high, best = guess, tried
         else:
             low = guess
-    return Calibration(noise_multiplier=noise, worst_case=best)
+    return Calibration(noise_multiplier=high, worst_case=best)
 
 
 def _bracket(rough: Callable[[float], float], target: float) -> float:

@@ -1,0 +1,46 @@
+# Every target creates .venv/ and installs what it needs; the second time it starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMP := .venv/.installed
+
+.PHONY: setup demo test test-slow bench docs lint format clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+
+# --group reads [dependency-groups] of pyproject.toml
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,arrow]' --group test --group lint --group docs
+	touch $@
+
+demo: setup
+	$(BIN)/bayesdp demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2
+
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 -m slow
+
+bench: setup
+	$(BIN)/python -m benchmarks.accountant_step
+
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv site demo

@@ -1,0 +1,229 @@
+"""The command ``bayesdp``. Each command reads its options, calls one function of the library, and prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayesdp.version import __version__
+
+app = typer.Typer(
+    name="bayesdp",
+    help="How private a model is for typical people, not only in the worst case.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+NoiseMultiplier = Annotated[float, typer.Option(help="Noise on the sum of clipped gradients, over the clip.")]
+SampleRate = Annotated[float, typer.Option(help="Probability with which a record is in a batch (Poisson), in (0, 1].")]
+Steps = Annotated[int, typer.Option(help="Number of noisy steps.")]
+Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; figures that cannot be claimed are null.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON to this file.")]
+
+
+@app.command()
+def epsilon(
+    noise_multiplier: NoiseMultiplier,
+    sample_rate: SampleRate,
+    steps: Steps,
+    delta: Delta = 1e-5,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """Worst-case epsilon of a DP-SGD run: the guarantee for everyone.
+
+    Example: bayesdp epsilon --noise-multiplier 1.1 --sample-rate 0.0043 --steps 14062 --delta 1e-5
+    """
+    from bayesdp.worst_case import epsilon as compute
+
+    result = compute(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=delta).to_dict()
+    _show(result, _worst_case_words(result), json_, output)
+
+
+@app.command()
+def calibrate(
+    target_epsilon: Annotated[float, typer.Option(help="Worst-case epsilon not to be exceeded.")],
+    sample_rate: SampleRate,
+    steps: Steps,
+    delta: Delta = 1e-5,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """The noise multiplier that a target epsilon needs, on the safe side.
+
+    Example: bayesdp calibrate --target-epsilon 2 --sample-rate 0.01 --steps 1000
+    """
+    from bayesdp.calibration import calibrate as compute
+
+    result = compute(target_epsilon=target_epsilon, sample_rate=sample_rate, steps=steps, delta=delta).to_dict()
+    words = f"Noise multiplier {result['noise_multiplier']:.6g}. {_worst_case_words(result)}"
+    _show(result, words, json_, output)
+
+
+@app.command()
+def account(
+    norms: Annotated[
+        Path,
+        typer.Argument(
+            help="Gradient norms of audit records before clipping, one row per step, one column per record: "
+            ".npy, .csv or .parquet."
+        ),
+    ],
+    clip: Annotated[float, typer.Option(help="Clipping bound C of the gradients.")],
+    sample_rate: SampleRate,
+    noise_std: Annotated[
+        float | None, typer.Option(help="Standard deviation of the noise on the sum; or --noise-multiplier.")
+    ] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="The same over the clip; or --noise-std.")] = None,
+    delta: Delta = 1e-5,
+    gamma: Annotated[float, typer.Option(help="Failure probability of shares and average.")] = 0.01,
+    shares: Annotated[str, typer.Option(help="Shares of the population, separated by commas.")] = ".5,.9,.99",
+    paper_gamma: Annotated[
+        float, typer.Option(help="Failure probability of the paper's estimator, per step and order.")
+    ] = 1e-15,
+    fixed_exposures: Annotated[
+        bool, typer.Option("--fixed-exposures", help="The norms were fixed before the run.")
+    ] = False,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """Privacy of a run from recorded norms: worst case, and the paper's Bayesian claim.
+
+    Example: bayesdp account norms.npy --noise-multiplier 1 --clip 1 --sample-rate 0.01 --delta 1e-5
+    """
+    del fixed_exposures  # decides the kind of the average, which this version does not claim yet
+    from bayesdp.accounting import account as compute
+    from bayesdp.norms_file import read_norms
+
+    result = compute(
+        read_norms(norms),
+        clip=clip,
+        sample_rate=sample_rate,
+        noise_std=noise_std,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        gamma=gamma,
+        shares=shares.split(","),
+        paper_gamma=paper_gamma,
+        track=_progress,
+    )
+    values = result.to_dict()
+    words = _worst_case_words(values["worst_case"]) + "\n"
+    words += str(result.bayesian) if result.bayesian else f"No Bayesian claim: {result.reason}"
+    _show(values, words, json_, output)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the picture.")] = Path("demo"),
+) -> None:
+    """Train a small private model on digits, account it and draw epsilon over the steps."""
+    from bayesdp.demo import run
+
+    print(run(output, track=_progress))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"bayesdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """How private a model is for typical people, not only in the worst case."""
+
+
+def _worst_case_words(result: dict[str, Any]) -> str:
+    from bayesdp.claim import round_up
+
+    if result["epsilon"] is None:
+        return f"For everyone: {result['reason']}."
+    size = round_up(result["epsilon"], 4)
+    return f"For everyone: epsilon = {size} at delta = {result['delta']:g} ({result['accountant']}, proved)."
+
+
+def _show(values: dict[str, Any], words: str, as_json: bool, output: Path | None) -> None:
+    text = json.dumps(values, indent=2, allow_nan=False)
+    if output is not None:
+        _write(output, text + "\n")
+    print(text if as_json else words)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a temporary file beside it, then a rename."""
+    from bayesdp.validation import refuse
+
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
+
+
+def _progress(items: Sequence[Any]) -> Iterable[Any]:
+    """A progress bar on a terminal's stderr, for long work only."""
+    if len(items) < 500 or not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, description="Accounting", console=Console(stderr=True), transient=True)
+
+
+_ParserError: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does not export
+
+
+def main() -> None:
+    """Run the command; bad input ends in one line on stderr and exit code 2."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
+    try:
+        code = typer.main.get_command(app).main(standalone_mode=False)
+    except _ParserError as error:
+        _fail(_parser_words(error, sys.argv))
+    except ValueError as error:
+        from bayesdp.validation import InvalidInputError
+
+        if not isinstance(error, InvalidInputError):
+            raise
+        _fail(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _parser_words(error: Any, arguments: Sequence[str]) -> str:
+    """The parser's complaint in one line, with name=value where a value was given."""
+    message = " ".join(error.format_message().split())
+    parameter: Any = getattr(error, "param", None)
+    for option in getattr(parameter, "opts", ()):
+        for given, following in reversed(list(zip(arguments, [*arguments[1:], ""], strict=True))):
+            value = following if given == option else given.removeprefix(f"{option}=")
+            if given == option or value != given:
+                return f"{parameter.name.rstrip('_')}={value}: {message}"
+    return message
+
+
+def _fail(message: str) -> None:
+    print(f"bayesdp: {message}", file=sys.stderr)
+    sys.exit(2)
