@@ -88,13 +88,13 @@ class BayesianAccountant:
         rate = validation.sample_rate(sample_rate)
         bound = None if clip is None else validation.positive("clip", clip) / noise_std
         self._check_room()
+        if bound is not None:
+            array = np.minimum(array, clip)  # pyright: ignore[reportArgumentType]
         with np.errstate(over="ignore"):
             exposure = array / noise_std
-        if isinstance(self.estimator, StudentT) and not self.as_published:
+        if isinstance(self.estimator, StudentT) and not self.as_published and _moderate(exposure):
             cost, ceiling = self._table(rate).cost(exposure, bound, self.estimator)
         else:
-            if bound is not None:
-                exposure = np.minimum(exposure, bound)
             cost, ceiling = self._estimate(SubsampledGaussian(sample_rate=rate), exposure, bound)
         self._add(cost, ceiling)
 
@@ -262,6 +262,11 @@ class BayesianAccountant:
             raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
         filled = [math.inf if v is None else v for v in listed]
         return validation.non_negative_array(name, filled, finite=False)
+
+
+def _moderate(exposure: FloatArray) -> bool:
+    """Whether tables serve: squares and their multiples stay far from overflow."""
+    return len(exposure) == 0 or bool(exposure.max() < 1e100)
 
 
 def _to_json(values: FloatArray) -> list[float | None]:

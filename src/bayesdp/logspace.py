@@ -16,8 +16,7 @@ def log_expm1(x: FloatArray) -> FloatArray:
 
 def log1p_exp(x: FloatArray) -> FloatArray:
     """log(1 + e^x), keeping its relative precision where e^x is tiny."""
-    with np.errstate(under="ignore"):
-        return np.logaddexp(0.0, x)
+    return np.logaddexp(0.0, x)
 
 
 def expm1_minus(x: FloatArray) -> FloatArray:

@@ -16,9 +16,10 @@ from bayesdp.validation import FloatArray
 IntArray = NDArray[np.int64]
 
 # Levels from the top down: mantissa bits (2^bits nodes per octave of u) and about how many cells.
-_BITS = (12, 10, 8, 6)
-_CELLS = (256, 384, 512, 576)
+_BITS = (12, 9, 6)
+_CELLS = (384, 512, 576)
 _ANCHOR = 64  # the top is a multiple of so many finest cells, so that a grid serves many steps
+_NEAR = 192  # finest cells; a bound this close above the samples is the top itself
 _SPARE = 2  # cells above the highest sample, for the slopes there
 _MANTISSA = 52
 
@@ -28,10 +29,14 @@ def node_value(bits: int, number: IntArray) -> FloatArray:
     return (number << (_MANTISSA - bits)).view(np.float64)
 
 
-def anchor(u: float) -> int:
-    """The number of the highest (finest) node of the grid that serves u."""
+def anchor(u: float, bound: float | None = None) -> int:
+    """The number of the highest (finest) node of the grid that serves u; with a bound near, that of the bound."""
     node = int(np.float64(u).view(np.int64)) >> (_MANTISSA - _BITS[0])
-    return (node // _ANCHOR + 1) * _ANCHOR + _SPARE
+    top = (node // _ANCHOR + 1) * _ANCHOR + _SPARE
+    if bound is None:
+        return top
+    above = anchor(bound)
+    return above if above - top <= _NEAR else top
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Level:
 
 
 class Grid:
-    """Nodes in ascending order; the last node of a level is the first of the next finer one."""
+    """Nodes in ascending order, the first is 0; the last node of a level is the first of the next finer one."""
 
     def __init__(self, top: int) -> None:
         """``top``: the number of the highest node at the finest level."""
@@ -57,8 +62,8 @@ class Grid:
             spans.append((bits, first, last))
             last = first >> drop
         levels: list[Level] = []
-        values: list[FloatArray] = []
-        start = 0
+        values = [np.zeros(1)]
+        start = 1
         for bits, low, high in reversed(spans):
             levels.append(Level(bits, low, high, start))
             values.append(node_value(bits, np.arange(low, high, dtype=np.int64)))
@@ -75,26 +80,17 @@ class Grid:
         h = np.diff(self.values)
         self.wider_above, self.wider_below = h[:-1] / h[1:], h[1:] / h[:-1]
         "Width of a cell over that of the next, and of the previous one."
-        self._bounds = [level.first << (_MANTISSA - level.bits) for level in levels]
-        self._shift = np.array([_MANTISSA - level.bits for level in levels], dtype=np.int64)
-        self._unit: FloatArray = np.asarray(np.ldexp(1.0, -self._shift), dtype=np.float64)
-        self._offset = np.array([level.start - level.first for level in levels], dtype=np.int64)
+        self._bounds = self.values[[level.start for level in levels]]
 
-    def place(self, u: FloatArray) -> tuple[IntArray, FloatArray, float]:
-        """Position of the node below each u and the fraction of its cell, [n] each.
-
-        Samples below all nodes are left out; third: the sum of their values over the lowest node.
-        """
+    def place(self, u: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Position of the node below each u and the fraction of its cell, [n] each; u in ascending order."""
         pattern = u.view(np.int64)
-        # A sample's level is how many of the bounds between levels lie at or below it, as bit patterns.
-        level = (pattern >= self._bounds[1]).view(np.int8)
-        for bound in self._bounds[2:]:
-            level = level + (pattern >= bound)
-        shift = self._shift[level]
-        number: IntArray = pattern >> shift
-        fraction: FloatArray = (pattern - (number << shift)) * self._unit[level]
-        position: IntArray = number + self._offset[level]
-        if position.min() >= 0:
-            return position, fraction, 0.0
-        kept = position >= 0
-        return position[kept], fraction[kept], float((u[~kept] / self.values[0]).sum())
+        position, fraction = np.zeros(len(u), dtype=np.int64), np.empty(len(u))
+        ends = [*u.searchsorted(self._bounds).tolist(), len(u)]
+        fraction[: ends[0]] = u[: ends[0]] / self.values[1]
+        for level, begin, end in zip(self.levels, ends, ends[1:], strict=False):
+            if begin < end:
+                shift, here = _MANTISSA - level.bits, pattern[begin:end]
+                position[begin:end] = (here >> shift) + (level.start - level.first)
+                fraction[begin:end] = (here & ((1 << shift) - 1)) * 2.0**-shift
+        return position, fraction

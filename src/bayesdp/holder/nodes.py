@@ -21,12 +21,11 @@ _BOUNDS = 64  # and how many clip bounds
 
 @dataclass(frozen=True)
 class NodeTable:
-    """A grid and what the nodes cost, [G, L]."""
+    """A grid and what its nodes cost, [nodes, L]."""
 
     grid: Grid
-    scaled: FloatArray
-    "F over e^{shift}, at least ``SMALLEST_SCALED``."
-    squared: FloatArray
+    powers: FloatArray
+    "F over e^{shift}, at least ``SMALLEST_SCALED``, and beside it its square, [G, 2 L]."
     shift: FloatArray
     "log F of the highest node, [L]."
     exponent: FloatArray
@@ -35,6 +34,11 @@ class NodeTable:
     "log F there."
     bend: FloatArray
     "h (slope of the next cell - slope of the previous cell) of T kappa, for the cell above each of these nodes."
+
+    @property
+    def scaled(self) -> FloatArray:
+        """F over e^{shift}, [G, L]."""
+        return self.powers[:, : len(self.shift)]
 
     def chord(self, position: IntArray, fraction: FloatArray) -> FloatArray:
         """T kappa from above, by its chord between finest nodes, [n, L]."""
@@ -76,12 +80,12 @@ class Nodes:
                 self._bounds.popitem(last=False)
         return self._bounds[exposure]
 
-    def up_to(self, u: float) -> NodeTable:
-        """The table of a grid that reaches just above u."""
-        top = anchor(u)
+    def up_to(self, u: float, bound: float | None) -> NodeTable:
+        """The table of a grid that reaches just above u, or up to a bound that is near."""
+        top = anchor(u, bound)
         if top not in self._tables:
             self._tables[top] = self._build(Grid(top))
-            sizes = [2 * table.scaled.size for table in self._tables.values()]
+            sizes = [table.powers.size for table in self._tables.values()]
             while len(sizes) > 1 and sum(sizes) > _TABULATED:
                 sizes.pop(0)
                 self._tables.popitem(last=False)
@@ -89,7 +93,8 @@ class Nodes:
         return self._tables[top]
 
     def _build(self, grid: Grid) -> NodeTable:
-        parts = [self._exponents(level.bits, level.first, level.last) for level in grid.levels]
+        parts = [np.zeros((1, self.orders))]
+        parts += [self._exponents(level.bits, level.first, level.last) for level in grid.levels]
         level = grid.levels[-1]
         parts.append(self._exponents(level.bits, level.last, level.last + 1))
         exponent = np.concatenate(parts)
@@ -100,7 +105,8 @@ class Nodes:
         slope = np.diff(exponent[grid.finest - 1 :], axis=0) / h
         bend = np.maximum(h[1:-1] * (slope[2:] - slope[:-2]), 0.0)
         bend += 8 * np.finfo(float).eps * fine[1:-1]  # rounding of the slopes
-        return NodeTable(grid, scaled, scaled * scaled, log_f[-1], fine, log_f[grid.finest :], bend)
+        powers = np.concatenate([scaled, scaled * scaled], axis=1)
+        return NodeTable(grid, powers, log_f[-1], fine, log_f[grid.finest :], bend)
 
     def _exponents(self, bits: int, first: int, last: int) -> FloatArray:
         """T kappa at nodes first .. last - 1, [nodes, L]."""

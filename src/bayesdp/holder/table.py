@@ -6,9 +6,10 @@ once per table and for a handful of the largest samples.
 Why the result is never below exact. F(u) = e^{T kappa(u)} - 1 is convex and increasing and 0 at 0, so its chord
 between two nodes lies above it: a sample between nodes counts as a fraction of a sample at each, and the mean of F can
 only grow; likewise that of F^2. kappa is convex too, and the largest samples, which alone matter where T kappa is
-large, take its chord instead. The estimate is U = M + a S. As U is convex in the values, replacing each by its chord
-raises it if S >= a M; elsewhere S may fall short by at most rms(chord - F), which is then added: convexity bounds the
-gap of a cell by w (1-w) h (slope of the next cell - slope of the previous cell).
+large, take its chord instead. The estimate is U = M + a S, S^2 = Q - M^2, from M and Q that are both too large if
+anything: dU/dM = 1 - a M / S >= 0 as long as S >= a M, and there U is too large as well. Elsewhere S may fall short by
+at most rms(chord - F), which is then added: convexity bounds the gap of a cell by w (1-w) h (slope of the next cell -
+slope of the previous cell).
 """
 
 from __future__ import annotations
@@ -39,34 +40,37 @@ class ExcessTable:
         m = len(exposure)
         if m < MINIMUM_SAMPLES:
             raise refuse("samples", m, f"at least {MINIMUM_SAMPLES}")
-        u = np.maximum(exposure * exposure, _SMALLEST)
+        ordered = np.sort(exposure)
         ceiling, cap = self._unbounded, None
         if bound is not None:
             ceiling, cap = self._nodes.at_bound(bound)
-            u = u[exposure < bound]
-            if not len(u):
+            ordered = ordered[: ordered.searchsorted(bound)]
+            if not len(ordered):
                 return ceiling, ceiling
+        u = np.maximum(ordered * ordered, _SMALLEST)
         factor = standard_errors(estimator.gamma, m)
-        log_upper = estimator.combine(*self._moments(u, cap, m, factor), m, cap)
+        with np.errstate(over="ignore", invalid="ignore"):
+            log_upper = estimator.combine(*self._moments(u, cap, m, factor, bound), m, cap)
         return np.minimum(log1p_exp(log_upper) * (_ROUND_UP / self._total_steps), ceiling), ceiling
 
     def _moments(
-        self, u: FloatArray, cap: FloatArray | None, m: int, factor: float
+        self, u: FloatArray, cap: FloatArray | None, m: int, factor: float, bound: float | None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """log mean, log standard deviation (U from above) and relative spread, [L]; m - len(u) values are the cap."""
-        top, at_bound = u.max(), m - len(u)
-        samples = PlacedSamples(self._nodes.up_to(float(top)), u)
+        top, at_bound = u[-1], m - len(u)
+        table = self._nodes.up_to(float(top), None if bound is None else bound * bound)
+        samples = PlacedSamples(table, u)
         scale = cap if at_bound and cap is not None else log_expm1(samples.highest_exponent())
         first, second = samples.one_by_one(scale)
         rest = samples.on_grid(scale)
         mean = (first + rest.first + at_bound) / m
         square = (second + rest.second + at_bound) / m
-        sure = mean - np.where(rest.crude, rest.first / m, 0.0)  # what the variance may take off
-        variance, rounding = square - sure * sure, 4e-15 * square  # one pass loses a few ulp
+        variance, rounding = square - mean * mean, 4e-15 * square  # one pass loses a few ulp
         spread = np.sqrt(np.maximum(variance - rounding, 0.0)) / mean
         if rest.crude.any():
-            spread[rest.crude] = float(u.min() < top * (1 - 1e-9))
+            spread[rest.crude] = float(at_bound > 0 or u[0] < top * (1 - 1e-9))
         deviation = np.sqrt(np.maximum(variance + rounding, 0.0))
         if (deviation < factor * mean).any():
-            deviation += np.sqrt(samples.squared_gaps(scale, rest.first) / m)
+            gaps = np.sqrt(samples.squared_gaps(scale, rest.first) / m)
+            deviation = np.where(rest.crude, np.sqrt(square), deviation + gaps)
         return np.log(mean) + scale, np.log(deviation) + scale, spread

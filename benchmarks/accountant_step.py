@@ -1,0 +1,155 @@
+"""One step of the Bayesian accountant against the plain way: a logsumexp per order over every sample.
+
+    python -m benchmarks.accountant_step        (or: make bench)
+
+Both run interleaved in one process, on fresh samples at every step. The plain way is vectorised NumPy in log space, the
+fastest simple code there is for one order. Prints and writes results/accountant_step.json; exit code 1 if a line
+fails its target.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from bayesdp import BayesianAccountant
+from bayesdp.estimators import StudentT
+from bayesdp.estimators.student_t import standard_errors
+from benchmarks.machine import description
+
+GAMMA, RATE, CLIP, NOISE, TOTAL_STEPS = 1e-15, 0.01, 1.0, 1.0, 1000
+CASES = [
+    {"samples": 1225, "lambdas": 64, "milliseconds": 0.25, "times_faster": 200, "rounds": 15},
+    {"samples": 10_000, "lambdas": 256, "milliseconds": 1.2, "times_faster": 4000, "rounds": 3},
+]
+STEPS_PER_ROUND = 60
+RESULT = Path(__file__).parents[1] / "results" / "accountant_step.json"
+
+
+def draw(rng: np.random.Generator, m: int) -> np.ndarray:
+    """Lognormal norms, about a quarter of them above the clip."""
+    return np.exp(-0.5 + 0.8 * rng.standard_normal(m))
+
+
+def plain_cost(norms: np.ndarray, order: int) -> float:
+    """c_t(lambda) as printed: every sample, every term, in log space."""
+    u = np.minimum(norms, CLIP)[:, None] ** 2 / NOISE**2
+    k = np.arange(order + 2)
+    log_weight = gammaln(order + 2) - gammaln(k + 1) - gammaln(order + 2 - k)
+    log_weight += k * np.log(RATE) + (order + 1 - k) * np.log1p(-RATE)
+    exponent = TOTAL_STEPS * logsumexp(log_weight + u * (k * (k - 1) / 2), axis=1)
+    top = exponent.max()
+    values = np.exp(exponent - top)
+    estimate = values.mean() + standard_errors(GAMMA, len(norms)) * values.std()
+    return min(float((np.log(estimate) + top) / TOTAL_STEPS), float(exponent.max() / TOTAL_STEPS))
+
+
+def exact_costs(norms: np.ndarray, orders: range) -> np.ndarray:
+    """The same formula through the exact mechanism, free of cancellation: what accuracy is measured against."""
+    from bayesdp import SubsampledGaussian
+    from bayesdp.logspace import log1p_exp, log_expm1
+
+    mechanism = SubsampledGaussian(sample_rate=RATE)
+    values = log_expm1(TOTAL_STEPS * mechanism.log_moment(np.minimum(norms, CLIP) / NOISE, orders))
+    cap = log_expm1(TOTAL_STEPS * mechanism.log_moment([CLIP / NOISE], orders)[0])
+    return log1p_exp(StudentT(gamma=GAMMA).log_upper(values, cap)) / TOTAL_STEPS
+
+
+def run(case: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    """Interleaved rounds of both ways; medians, ratio, worst errors, memory, growth."""
+    rng = np.random.default_rng(seed)
+    m, orders = case["samples"], range(1, case["lambdas"] + 1)
+    tracemalloc.start()
+    accountant = BayesianAccountant(total_steps=TOTAL_STEPS, lambdas=orders, estimator=StudentT(gamma=GAMMA))
+    begin = time.perf_counter()
+    accountant.step(draw(rng, m), noise_std=NOISE, sample_rate=RATE, clip=CLIP)
+    first = time.perf_counter() - begin
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    fast: list[float] = []
+    plain: list[float] = []
+    worst_above, worst_below = 0.0, 0.0
+    for _ in range(case["rounds"]):
+        for _ in range(STEPS_PER_ROUND):
+            norms = draw(rng, m)
+            begin = time.perf_counter()
+            accountant.step(norms, noise_std=NOISE, sample_rate=RATE, clip=CLIP)
+            fast.append(time.perf_counter() - begin)
+            if accountant.steps == TOTAL_STEPS:
+                accountant.steps = 0  # only the clock is of interest
+        before = accountant.costs
+        norms = draw(rng, m)
+        begin = time.perf_counter()
+        for order in orders:
+            plain_cost(norms, order)
+        plain.append(time.perf_counter() - begin)
+        single = BayesianAccountant(total_steps=TOTAL_STEPS, lambdas=orders, estimator=StudentT(gamma=GAMMA))
+        single._tables = accountant._tables
+        single.step(norms, noise_std=NOISE, sample_rate=RATE, clip=CLIP)
+        relative = single.costs / exact_costs(norms, orders) - 1
+        worst_above, worst_below = max(worst_above, relative.max()), min(worst_below, relative.min())
+        assert (accountant.costs == before).all()
+    step, plain_step = statistics.median(fast), statistics.median(plain)
+    quarter = len(fast) // 4
+    return {
+        "samples": m,
+        "lambdas": case["lambdas"],
+        "step_milliseconds": 1e3 * step,
+        "plain_milliseconds": 1e3 * plain_step,
+        "times_faster": plain_step / step,
+        "first_step_milliseconds": 1e3 * first,
+        "largest_relative_error": worst_above,
+        "below_exact": worst_below,
+        "peak_megabytes": peak / 1e6,
+        "last_quarter_over_first": statistics.median(fast[-quarter:]) / statistics.median(fast[:quarter]),
+        "steps_timed": len(fast),
+        "seed": seed,
+    }
+
+
+def failures(case: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    """The lines of the target that the result misses."""
+    checks = {
+        f"step within {case['milliseconds']} ms": result["step_milliseconds"] <= case["milliseconds"],
+        f"{case['times_faster']} times faster": result["times_faster"] >= case["times_faster"],
+        "no order off by more than 1e-5": result["largest_relative_error"] <= 1e-5,
+        "none below exact": result["below_exact"] >= -1e-15,
+        "under 100 MB": result["peak_megabytes"] < 100,
+        "no growth with past steps": result["last_quarter_over_first"] < 1.5,
+    }
+    return [name for name, held in checks.items() if not held]
+
+
+def main() -> int:
+    """Run all cases, print, write, and say whether the targets hold."""
+    settings = {"gamma": GAMMA, "sample_rate": RATE, "clip": CLIP, "noise_std": NOISE, "total_steps": TOTAL_STEPS}
+    report: dict[str, Any] = {"machine": description(), "settings": settings, "cases": []}
+    missed = False
+    for case in CASES:
+        result = run(case)
+        result["missed"] = failures(case, result)
+        missed |= bool(result["missed"])
+        report["cases"].append(result)
+        print(
+            f"m = {result['samples']}, lambdas 1..{result['lambdas']}: {result['step_milliseconds']:.3f} ms a step, "
+            f"plain {result['plain_milliseconds']:.0f} ms, {result['times_faster']:.0f} times faster; "
+            f"error at most {result['largest_relative_error']:.1e}, never below exact by more than "
+            f"{-result['below_exact']:.1e}; "
+            f"peak {result['peak_megabytes']:.0f} MB; missed: {result['missed'] or 'nothing'}"
+        )
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(report, indent=2) + "\n")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
