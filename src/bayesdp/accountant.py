@@ -26,6 +26,7 @@ from bayesdp.validation import FloatArray, refuse
 
 _STATE_VERSION = 1
 _TABLES = 8  # sampling rates whose tables are kept
+_MODERATE = 1e100  # exposures that tables serve: their squares and multiples stay far from overflow
 
 
 class LastLambdaWarning(UserWarning):
@@ -86,13 +87,15 @@ class BayesianAccountant:
         array = validation.non_negative_array("distances", distances).ravel()
         noise_std = validation.positive("noise_std", noise_std)
         rate = validation.sample_rate(sample_rate)
-        bound = None if clip is None else validation.positive("clip", clip) / noise_std
+        bound = None
+        if clip is not None:
+            clip = validation.positive("clip", clip)
+            array, bound = np.minimum(array, clip), clip / noise_std
         self._check_room()
-        if bound is not None:
-            array = np.minimum(array, clip)  # pyright: ignore[reportArgumentType]
         with np.errstate(over="ignore"):
             exposure = array / noise_std
-        if isinstance(self.estimator, StudentT) and not self.as_published and _moderate(exposure):
+        moderate = bound < _MODERATE if bound is not None else not len(exposure) or exposure.max() < _MODERATE
+        if isinstance(self.estimator, StudentT) and not self.as_published and moderate:
             cost, ceiling = self._table(rate).cost(exposure, bound, self.estimator)
         else:
             cost, ceiling = self._estimate(SubsampledGaussian(sample_rate=rate), exposure, bound)
@@ -262,11 +265,6 @@ class BayesianAccountant:
             raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
         filled = [math.inf if v is None else v for v in listed]
         return validation.non_negative_array(name, filled, finite=False)
-
-
-def _moderate(exposure: FloatArray) -> bool:
-    """Whether tables serve: squares and their multiples stay far from overflow."""
-    return len(exposure) == 0 or bool(exposure.max() < 1e100)
 
 
 def _to_json(values: FloatArray) -> list[float | None]:

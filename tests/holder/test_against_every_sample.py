@@ -52,7 +52,7 @@ def test_within_1e_5_and_never_below(name, m, rate, steps):
     relative = fast(exposures, bound, rate, orders, steps, 1e-15) / exact - 1
     assert relative.min() >= -1e-15  # the ceiling itself, rounded in two ways
     # With few samples the allowance for the standard deviation shows; nine orders in ten are far better.
-    assert np.quantile(relative, 0.9) < (1e-5 if m > 100 else 3e-5)
+    assert np.quantile(relative, 0.9) < (1e-5 if m > 100 else 1e-4)
 
 
 hostile = st.one_of(

@@ -17,9 +17,9 @@ IntArray = NDArray[np.int64]
 
 # Levels from the top down: mantissa bits (2^bits nodes per octave of u) and about how many cells.
 _BITS = (12, 9, 6)
-_CELLS = (384, 512, 576)
+_CELLS = (256, 448, 448)
 _ANCHOR = 64  # the top is a multiple of so many finest cells, so that a grid serves many steps
-_NEAR = 192  # finest cells; a bound this close above the samples is the top itself
+_NEAR = 64  # finest cells; a bound this close above the samples is the top itself
 _SPARE = 2  # cells above the highest sample, for the slopes there
 _MANTISSA = 52
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesdp.holder.grid import IntArray
 from bayesdp.holder.nodes import SMALLEST_SCALED, NodeTable
 from bayesdp.validation import FloatArray
 
@@ -33,11 +34,13 @@ class PlacedSamples:
     def __init__(self, table: NodeTable, u: FloatArray) -> None:
         """``u`` in ascending order."""
         self.table = table
+        self.position: IntArray
+        self.fraction: FloatArray
         self.position, self.fraction = table.grid.place(u)
         # The largest fill whole cells of the finest level: from the first sample of a cell on.
         first = max(len(u) - _LARGEST, 0)
         if first and self.position[first - 1] == self.position[first]:
-            first = int(self.position.searchsorted(self.position[first], side="right"))
+            first = int(np.searchsorted(self.position, self.position[first], side="right"))
         self.samples = max(first, int(self.position.searchsorted(table.grid.finest)))
         self.cut = int(self.position[self.samples - 1]) + 1 if self.samples else 0
         self.cut = max(self.cut, table.grid.finest)

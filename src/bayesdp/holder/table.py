@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesdp.estimators.estimator import MINIMUM_SAMPLES
-from bayesdp.estimators.student_t import StudentT, standard_errors
+from bayesdp.estimators.student_t import NEARLY_EQUAL, StudentT, standard_errors
 from bayesdp.holder.nodes import Nodes
 from bayesdp.holder.sums import PlacedSamples
 from bayesdp.logspace import log1p_exp, log_expm1
@@ -48,17 +48,16 @@ class ExcessTable:
             if not len(ordered):
                 return ceiling, ceiling
         u = np.maximum(ordered * ordered, _SMALLEST)
-        factor = standard_errors(estimator.gamma, m)
         with np.errstate(over="ignore", invalid="ignore"):
-            log_upper = estimator.combine(*self._moments(u, cap, m, factor, bound), m, cap)
+            log_upper = self._log_upper(u, bound, cap, m, estimator)
         return np.minimum(log1p_exp(log_upper) * (_ROUND_UP / self._total_steps), ceiling), ceiling
 
-    def _moments(
-        self, u: FloatArray, cap: FloatArray | None, m: int, factor: float, bound: float | None
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """log mean, log standard deviation (U from above) and relative spread, [L]; m - len(u) values are the cap."""
-        top, at_bound = u[-1], m - len(u)
-        table = self._nodes.up_to(float(top), None if bound is None else bound * bound)
+    def _log_upper(
+        self, u: FloatArray, bound: float | None, cap: FloatArray | None, m: int, estimator: StudentT
+    ) -> FloatArray:
+        """log U, [L], from samples in ascending order; the m - len(u) others are at the bound, with log F = ``cap``."""
+        at_bound = m - len(u)
+        table = self._nodes.up_to(float(u[-1]), None if bound is None else bound * bound)
         samples = PlacedSamples(table, u)
         scale = cap if at_bound and cap is not None else log_expm1(samples.highest_exponent())
         first, second = samples.one_by_one(scale)
@@ -66,11 +65,14 @@ class ExcessTable:
         mean = (first + rest.first + at_bound) / m
         square = (second + rest.second + at_bound) / m
         variance, rounding = square - mean * mean, 4e-15 * square  # one pass loses a few ulp
-        spread = np.sqrt(np.maximum(variance - rounding, 0.0)) / mean
-        if rest.crude.any():
-            spread[rest.crude] = float(at_bound > 0 or u[0] < top * (1 - 1e-9))
         deviation = np.sqrt(np.maximum(variance + rounding, 0.0))
+        factor = standard_errors(estimator.gamma, m)
         if (deviation < factor * mean).any():
             gaps = np.sqrt(samples.squared_gaps(scale, rest.first) / m)
             deviation = np.where(rest.crude, np.sqrt(square), deviation + gaps)
-        return np.log(mean) + scale, np.log(deviation) + scale, spread
+        spread = np.sqrt(np.maximum(variance - rounding, 0.0)) / mean
+        if spread.min() >= NEARLY_EQUAL:
+            return np.log(mean + factor * deviation) + scale
+        distinct = at_bound > 0 or u[0] < u[-1] * (1 - 1e-9)
+        spread = np.where(rest.crude, float(distinct), spread)
+        return estimator.combine(np.log(mean) + scale, np.log(deviation) + scale, spread, m, cap)
