@@ -31,7 +31,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
 
 docs: setup
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: setup
 	$(BIN)/ruff check .

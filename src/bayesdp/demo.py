@@ -106,6 +106,7 @@ def _digits() -> tuple[FloatArray, NDArray[np.int64]]:
 def draw(path: Path, curve: list[tuple[int, float, float]]) -> Path:
     """Epsilon over the steps: everyone (moments accountant) and the paper's Bayesian accountant."""
     try:
+        import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
         raise InvalidInputError("matplotlib=missing: the picture needs pip install 'bayesdp[demo]'.") from None
@@ -119,5 +120,6 @@ def draw(path: Path, curve: list[tuple[int, float, float]]) -> Path:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(path)
+    with cast(Any, matplotlib).rc_context({"svg.hashsalt": "bayesdp"}):  # the same picture, byte for byte, at every run
+        figure.savefig(path, metadata={"Date": None})
     return path

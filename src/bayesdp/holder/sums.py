@@ -40,7 +40,7 @@ class PlacedSamples:
         # The largest fill whole cells of the finest level: from the first sample of a cell on.
         first = max(len(u) - _LARGEST, 0)
         if first and self.position[first - 1] == self.position[first]:
-            first = int(np.searchsorted(self.position, self.position[first], side="right"))
+            first = int(np.searchsorted(self.position, int(self.position[first]), side="right"))
         self.samples = max(first, int(self.position.searchsorted(table.grid.finest)))
         self.cut = int(self.position[self.samples - 1]) + 1 if self.samples else 0
         self.cut = max(self.cut, table.grid.finest)

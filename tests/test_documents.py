@@ -1,0 +1,63 @@
+"""Every Python block of README and docs runs; every command shown prints what is shown."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BIN = Path(sys.executable).parent
+
+
+def blocks(path, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+WITH_PYTHON = [p for p in DOCUMENTS if blocks(p, "python")]
+COMMANDS = [
+    (path.name, command, output)
+    for path in DOCUMENTS
+    for block in blocks(path, "console")
+    for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE)
+]
+
+
+def test_there_is_something_to_run():
+    assert {p.name for p in WITH_PYTHON} >= {"README.md", "tutorial.md", "sharp-edges.md", "extending.md"}
+    assert COMMANDS
+
+
+@pytest.mark.filterwarnings("ignore::bayesdp.LastLambdaWarning")
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda p: p.name)
+def test_python_blocks_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for block in blocks(path, "python"):
+        exec(compile(block, path.name, "exec"), namespace)
+
+
+@pytest.mark.parametrize(("document", "command", "output"), COMMANDS)
+def test_commands_print_what_is_shown(document, command, output, tmp_path):
+    program, *arguments = shlex.split(command)
+    result = subprocess.run([BIN / program, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == output
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_links_to_files_exist(path):
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_picture_is_what_the_demo_draws(tmp_path):
+    subprocess.run([BIN / "bayesdp", "demo", "-o", tmp_path], check=True, capture_output=True, timeout=120)
+    shown = (ROOT / "docs" / "pictures" / "epsilon.svg").read_text()
+    drawn = (tmp_path / "epsilon.svg").read_text()
+    numbers = [[float(x) for x in re.findall(r"-?\d+\.\d+", text)] for text in (shown, drawn)]
+    assert len(numbers[0]) == len(numbers[1])
+    assert numbers[0] == pytest.approx(numbers[1], abs=0.05)  # last digits may differ between processors
