@@ -24,8 +24,9 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2
 
+# Everything again with fresh random examples, ten times as many, and the tests marked slow.
 test-slow: setup
-	$(BIN)/python -m pytest -n 2 -m slow
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n 2 -m 'slow or not slow'
 
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step

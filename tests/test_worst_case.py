@@ -79,7 +79,7 @@ def test_no_steps_cost_nothing():
     assert bayesdp.epsilon(noise_multiplier=1, sample_rate=0.1, steps=0, delta=1e-5).epsilon == 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples * 15 // 100)
 @given(st.floats(0.8, 8), st.floats(0.001, 1), st.integers(1, 300))
 def test_more_steps_and_less_noise_never_lower_epsilon(noise, rate, steps):
     def at(z, t):

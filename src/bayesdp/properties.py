@@ -11,6 +11,8 @@ import math
 from bayesdp import validation
 from bayesdp.validation import refuse
 
+_ROUND_UP = 1e-12  # on a logarithm, for its own rounding
+
 
 def basic_composition(guarantees: list[tuple[float, float]]) -> tuple[float, float]:
     """(sum of epsilons, sum of deltas) for several releases on the same data (Proposition 3: k epsilon, k delta).
@@ -29,15 +31,14 @@ def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float
     """
     _check(epsilon, delta)
     size = validation.count("size", size, minimum=1)
-    if delta == 0:
-        return size * epsilon, 0.0
-    factor = float(size)
-    if epsilon > 0:
-        try:
-            factor = math.expm1(size * epsilon) / math.expm1(epsilon)
-        except OverflowError:
-            factor = math.inf
-    return size * epsilon, min(1.0, delta * factor)
+    total = size * epsilon
+    if delta == 0 or size == 1:
+        return total, delta
+    if epsilon == 0:
+        return total, min(1.0, size * delta)
+    # e^{k epsilon} itself may overflow where delta times it does not
+    log_factor = total + math.log(-math.expm1(-total)) - (epsilon + math.log(-math.expm1(-epsilon)))
+    return total, math.exp(min(0.0, math.log(delta) + max(log_factor, 0.0) + _ROUND_UP))
 
 
 def attack_success(epsilon: float) -> float:

@@ -64,7 +64,7 @@ hostile = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings().max_examples * 200 // 100)
 @given(
     hostile,
     st.sampled_from([0.5, 1.0, 3.0]),
@@ -90,7 +90,6 @@ def test_equal_samples_cost_the_bound_whatever_their_size():
         )
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-20, 20).map(lambda x: 10.0**x), min_size=1, max_size=50))
 def test_the_grid_gives_samples_back(values):
     u = np.sort(values)
