@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainccinv
 
-from bayesdp import validation
-from bayesdp.estimators.estimator import Estimator
+from bayesdp.estimators.estimator import ColumnEstimator
 from bayesdp.validation import FloatArray, refuse
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beta(Estimator):
+class Beta(ColumnEstimator):
     """low + (high - low) rho, rho the upper gamma quantile of Beta(N1 + 1, N0 + 1): flat prior, N1 values high.
 
     Values take two values. Where only one was seen, the other is the bound; without a bound it is 0 or
@@ -21,16 +20,7 @@ class Beta(Estimator):
     Kind: model-based (a Bayesian posterior; for binary data it is also nearly Clopper-Pearson).
     """
 
-    gamma: float = 1e-15
-
-    def __post_init__(self) -> None:
-        validation.probability("gamma", self.gamma)
-
-    def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
-        caps = [None] * columns.shape[1] if cap is None else cap.tolist()
-        return np.array([self._one(c, b) for c, b in zip(columns.T, caps, strict=True)])
-
-    def _one(self, log_values: FloatArray, cap: float | None) -> float:
+    def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:
         seen = np.unique(log_values)
         if len(seen) > 2:
             raise refuse(

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from bayesdp import validation
-from bayesdp.estimators.estimator import Estimator, scaled
+from bayesdp.estimators.estimator import ColumnEstimator, scaled
 from bayesdp.validation import FloatArray, refuse
 
 _ROUND_UP = 1.0 + 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dirichlet(Estimator):
+class Dirichlet(ColumnEstimator):
     """An upper bound of the 1 - gamma posterior quantile of sum_j p_j v_j, p ~ Dirichlet(n_j + 1): flat prior.
 
     With independent g_j ~ Gamma(n_j + 1), p = g / sum g and the mean exceeds u exactly if sum_j g_j (v_j - u) > 0.
@@ -28,16 +27,7 @@ class Dirichlet(Estimator):
     (unseen: n = 0). Without a bound at least two different values are needed. Kind: model-based.
     """
 
-    gamma: float = 1e-15
-
-    def __post_init__(self) -> None:
-        validation.probability("gamma", self.gamma)
-
-    def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
-        caps = [None] * columns.shape[1] if cap is None else cap.tolist()
-        return np.array([self._one(c, b) for c, b in zip(columns.T, caps, strict=True)])
-
-    def _one(self, log_values: FloatArray, cap: float | None) -> float:
+    def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:
         seen, counts = np.unique(log_values, return_counts=True)
         if cap is not None and seen[-1] < cap:
             seen, counts = np.append(seen, cap), np.append(counts, 0)

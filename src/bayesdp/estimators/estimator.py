@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,24 @@ class Estimator(ABC):
     @abstractmethod
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
         """log upper estimates [L] from checked log values [m, L] and their log bounds [L]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnEstimator(Estimator):
+    """An estimator that looks at one column of values at a time."""
+
+    gamma: float = 1e-15
+
+    def __post_init__(self) -> None:
+        validation.probability("gamma", self.gamma)
+
+    def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
+        caps = [None] * columns.shape[1] if cap is None else cap.tolist()
+        return np.array([self._log_upper_of_one(c, b) for c, b in zip(columns.T, caps, strict=True)])
+
+    @abstractmethod
+    def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:
+        """log upper estimate from checked log values [m] and their log bound."""
 
 
 def scaled(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
