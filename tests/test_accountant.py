@@ -382,3 +382,84 @@ def test_anything_that_becomes_an_array_is_accepted():
         accountant.step(distances, noise_std=1.0, sample_rate=0.1, clip=1.0)
         results.append(accountant.costs)
     assert all((r == results[0]).all() for r in results)
+
+
+@pytest.mark.parametrize("m", [7, 50, 1001])
+def test_equal_exposures_are_one_value_for_estimators_that_count(m):
+    exposures = np.where(np.random.default_rng(0).random(m) < 0.3, 0.5, 0.1)
+    results = []
+    for estimator in (Beta(gamma=1e-9), Dirichlet(gamma=1e-9)):
+        accountant = BayesianAccountant(total_steps=100, estimator=estimator)
+        accountant.step(exposures, noise_std=1.0, sample_rate=0.3, clip=0.5)
+        results.append(accountant.costs)
+    assert (results[1] >= results[0] * (1 - 1e-12)).all()  # two categories: Dirichlet bounds Beta
+
+
+def test_a_cost_that_is_no_number_is_never_read_as_none():
+    class Broken(Laplace):
+        def forward(self, exposure, lambdas):
+            return np.full((np.size(exposure), np.size(lambdas)), np.nan)
+
+    accountant = BayesianAccountant(total_steps=2, as_published=True)
+    with pytest.raises(ValueError, match="log_values=nan"):
+        accountant.step_with(Broken(), [0.1, 0.2, 0.3])
+    assert accountant.steps == 0
+
+
+def test_exposures_above_their_bound_are_refused_as_published_too():
+    for as_published in (False, True):
+        accountant = BayesianAccountant(total_steps=2, as_published=as_published)
+        with pytest.raises(ValueError, match=r"bound=1\.0"):
+            accountant.step_with(Laplace(), [5.0, 5.0, 6.0], bound=1.0)
+
+
+@pytest.mark.parametrize("state", [None, [], "state"])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(ValueError, match="state="):
+        BayesianAccountant(total_steps=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize("costs", [[[1.0]] * 64, ["1"] * 64, [math.nan] * 64, [-1.0] * 64])
+def test_damaged_costs_are_refused(costs):
+    accountant = BayesianAccountant(total_steps=1)
+    with pytest.raises(ValueError, match="costs"):
+        accountant.load_state_dict({**accountant.state_dict(), "costs": costs})
+
+
+@pytest.mark.parametrize(
+    "distances",
+    [
+        [1j, 2j, 3j],
+        np.array(["1", "2", "3"]),
+        np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]),
+        [10**400, 1, 2],
+        [[1], [2, 3]],
+    ],
+)
+def test_what_are_no_real_numbers_is_refused(distances):
+    with pytest.raises(ValueError, match="distances="):
+        BayesianAccountant(total_steps=1).step(distances, noise_std=1.0, sample_rate=0.1, clip=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"noise_std": 10**400}, "noise_std="),
+        ({"noise_std": "1"}, "noise_std='1'"),
+        ({"sample_rate": "0.5"}, "sample_rate='0.5'"),
+    ],
+)
+def test_settings_that_are_no_floats_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        BayesianAccountant(total_steps=1).step(**{**GOOD, **arguments})
+
+
+def test_numpy_scalars_are_kept_as_plain_floats():
+    accountant = BayesianAccountant(total_steps=np.int64(3), estimator=StudentT(gamma=np.float32(1e-5)))
+    json.dumps(accountant.state_dict())
+    assert type(SubsampledGaussian(sample_rate=np.float32(0.5)).sample_rate) is float
+
+
+def test_a_mechanism_is_asked_for():
+    with pytest.raises(ValueError, match="mechanism=None"):
+        BayesianAccountant(total_steps=1).step_with(None, [1.0, 2.0, 3.0])

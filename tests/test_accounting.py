@@ -43,6 +43,7 @@ def test_typical_records_lose_less_than_the_moments_accountant_says():
         ({"gamma": 0}, "gamma=0"),
         ({"shares": [1.5]}, "shares=1.5"),
         ({"shares": ["half"]}, "shares='half'"),
+        ({"paper_gamma": 0}, "paper_gamma=0"),
     ],
 )
 def test_bad_settings_are_refused(change, message):

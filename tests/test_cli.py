@@ -122,6 +122,8 @@ def test_the_output_file_is_the_printed_json(tmp_path):
         ([*EPSILON, "-o", "/no/such/folder/x.json"], "output="),
         (account("missing.csv"), "NORMS='missing.csv'"),
         (account(__file__), "NORMS="),
+        ([*EPSILON, "--steps", "9" * 400], "steps="),
+        ([*EPSILON, "--noise-multiplier", 1e-200], "noise_multiplier=1e-200"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(tmp_path, arguments, quoted):
@@ -144,6 +146,7 @@ def test_bad_input_is_one_line_and_code_2(tmp_path, arguments, quoted):
         (b"1,inf\n", "[0, 1]=inf"),
         (b"1,-2\n", "[0, 1]=-2.0"),
         (b"\xff\xfe\x00", "cannot be read"),
+        (b"1 " * 100_000, "cannot be read"),
     ],
 )
 def test_bad_csv(tmp_path, content, quoted):
@@ -172,6 +175,30 @@ def test_exactly_one_noise(norms, noise):
     result = run("account", norms, "--clip", 1, "--sample-rate", 0.1, *noise)
     assert result.returncode == 2
     assert "exactly one" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "quoted"),
+    [
+        (["--paper-gamma", 0], "paper_gamma=0"),
+        (["--paper-gamma", "nan"], "paper_gamma=nan"),
+        (["--paper-gamma", 0.7], "gamma=0.7"),
+        (["--shares", ".5,half"], "shares='.5,half'"),
+        (["--shares", ".5,1.5"], "shares=1.5"),
+        (["--gamma", 2], "gamma=2"),
+    ],
+)
+def test_bad_options_of_account(norms, more, quoted):
+    result = run(*account(norms, *more))
+    assert result.returncode == 2
+    assert quoted in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_header_of_numbers_as_data_frames_write_it(tmp_path, norms):
+    numbered = tmp_path / "numbered.csv"
+    numbered.write_text(",".join(map(str, range(12))) + "\n" + norms.read_text())
+    assert run(*account(numbered, "--json")).stdout == run(*account(norms, "--json")).stdout
 
 
 def test_help_teaches_and_version_is_printed():

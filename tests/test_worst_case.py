@@ -159,3 +159,27 @@ def test_calibration_lands_on_the_private_side_and_close(target, rate, steps):
 def test_bad_targets_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         bayesdp.calibrate(**{"target_epsilon": 1, "sample_rate": 0.1, "steps": 10, "delta": 1e-5, **change})
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "delta", "exact"),
+    # one step: delta(epsilon) of the subsampled Gaussian in closed form, computed with 30 digits
+    [(1.0, 1e-6, 1e-9, 2.2e-5), (1e6, 1.0, 1e-9, 2.7e-6), (1e3, 1e-6, 1e-11, 1.9e-9)],
+)
+def test_quiet_steps_are_not_needlessly_large(noise, rate, delta, exact):
+    found = bayesdp.epsilon(noise_multiplier=noise, sample_rate=rate, steps=1, delta=delta).epsilon
+    assert 0.9 * exact <= found <= 1.2 * exact + 1e-7
+
+
+@pytest.mark.parametrize("delta", [3e-12, 1e-15, 1e-30])
+def test_full_batch_is_exact_at_tiny_delta(delta):
+    result = bayesdp.epsilon(noise_multiplier=1.0, sample_rate=1.0, steps=1, delta=delta)
+    assert result.accountant == "Gaussian"
+    exact = gaussian_epsilon(1.0, delta)
+    assert exact * (1 - 1e-9) <= result.epsilon <= exact * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("noise", [1e-200, 1e-7, 1e13, 1e300])
+def test_noise_beyond_what_libraries_compute_is_refused(noise):
+    with pytest.raises(ValueError, match="noise_multiplier="):
+        bayesdp.epsilon(noise_multiplier=noise, sample_rate=0.5, steps=1, delta=1e-5)

@@ -103,17 +103,22 @@ class BayesianAccountant:
 
     def step_with(self, mechanism: Mechanism, exposure: Any, bound: Any = None) -> None:
         """Account one step of any mechanism; ``bound`` is an exposure that none exceeds, if known."""
+        if not isinstance(mechanism, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refuse("mechanism", mechanism, "a Mechanism such as Laplace()")
         self._check_room()
         self._add(*self._estimate(mechanism, exposure, bound))
 
     def _estimate(self, mechanism: Mechanism, exposure: Any, bound: Any) -> tuple[FloatArray, FloatArray]:
         """Cost of a step [L] from every sample at every order, and its ceiling at the bound [L]."""
         # Excess e^x - 1 rather than e^x: the estimators are shift-equivariant, and tiny costs keep their digits.
-        excess = log_expm1(self.total_steps * mechanism.log_moment(exposure, self.lambdas))
+        moments = _log_moments(mechanism, exposure, self.lambdas)
+        excess = log_expm1(self.total_steps * moments)
         ceiling, cap = np.full(len(self.lambdas), np.inf), None
         if bound is not None:
             reference = [bound] if np.ndim(bound) == 0 else bound
             ceiling = mechanism.log_moment(reference, self.lambdas).max(axis=0)
+            if (moments.max(axis=0, initial=0.0) > ceiling * (1 + 1e-9)).any():
+                raise refuse("bound", bound, "an exposure that no sampled one exceeds")
             cap = None if self.as_published else log_expm1(self.total_steps * ceiling)
         log_upper = self.estimator.log_upper(excess, cap)
         return log1p_exp(log_upper) / self.total_steps, ceiling
@@ -134,6 +139,7 @@ class BayesianAccountant:
             )
 
     def _add(self, cost: FloatArray, ceiling: FloatArray) -> None:
+        cost = np.where(np.isnan(cost), np.inf, cost)  # never read as no cost
         self._costs = self._costs + cost
         self._moments_accountant = self._moments_accountant + ceiling
         self.steps += 1
@@ -235,6 +241,8 @@ class BayesianAccountant:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where ``state_dict`` was taken; refused if the settings differ or the state is damaged."""
+        if not isinstance(state, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refuse("state", state, "what state_dict returned")
         expected = {"version": _STATE_VERSION, **self._settings()}
         for name, value in expected.items():
             if name not in state or state[name] != value:
@@ -263,8 +271,18 @@ class BayesianAccountant:
         listed = cast(list[Any], values)
         if len(listed) != len(self.lambdas):
             raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
+        if not all(v is None or isinstance(v, float | int) for v in listed):
+            raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
         filled = [math.inf if v is None else v for v in listed]
         return validation.non_negative_array(name, filled, finite=False)
+
+
+def _log_moments(mechanism: Mechanism, exposure: Any, lambdas: FloatArray) -> FloatArray:
+    """[m, L]; equal scalar exposures get equal values to the last bit, which estimators that count values need."""
+    if isinstance(exposure, list | tuple | np.ndarray):
+        distinct, place = np.unique(validation.as_floats("exposure", exposure).ravel(), return_inverse=True)
+        return mechanism.log_moment(distinct, lambdas)[place]
+    return mechanism.log_moment(exposure, lambdas)
 
 
 def _to_json(values: FloatArray) -> list[float | None]:

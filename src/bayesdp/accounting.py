@@ -80,7 +80,7 @@ def account(
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
     gamma: float = 0.01,
-    shares: Iterable[float | str] = (0.5, 0.9, 0.99),
+    shares: Iterable[float] = (0.5, 0.9, 0.99),
     paper_gamma: float = 1e-15,
     track: Track = iter,
 ) -> Account:
@@ -97,10 +97,11 @@ def account(
     delta = validation.probability("delta", delta)
     gamma = validation.probability("gamma", gamma)
     listed = tuple(validation.probability("shares", share) for share in shares)
+    estimator = StudentT(gamma=validation.probability("paper_gamma", paper_gamma))
     everyone = worst_case_of([(noise / clip, rate, len(steps))], delta=delta)
     claim, reason = None, None
     try:
-        claim = _bayesian(steps, noise, clip, rate, delta, StudentT(gamma=paper_gamma), track)
+        claim = _bayesian(steps, noise, clip, rate, delta, estimator, track)
     except InvalidInputError as error:
         reason = str(error)
     return Account(worst_case=everyone, bayesian=claim, reason=reason, delta=delta, gamma=gamma, shares=listed)
@@ -129,4 +130,4 @@ def _noise(clip: float, noise_std: float | None, noise_multiplier: float | None)
         raise refuse("noise_std, noise_multiplier", given, "exactly one of them")
     if noise_std is not None:
         return validation.positive("noise_std", noise_std)
-    return validation.positive("noise_multiplier", noise_multiplier) * clip
+    return validation.noise_multiplier(noise_multiplier) * clip

@@ -48,7 +48,7 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
     best, low = exact(high), 0.0
     # On a log-log scale epsilon is nearly a straight line in the noise: aim a little below the target along it.
     slope = math.log(rough(0.9 * high) / max(rough(high), 1e-300)) / math.log(0.9)
-    while best.epsilon < (1 - _CLOSE) * target and high > _LEAST and high - low > 1e-9 * high:
+    while best.epsilon < (1 - _CLOSE) * target and high > _LEAST and high - low > 1e-4 * high:
         aim = (1 - _CLOSE / 2) * target
         guess = high * (aim / best.epsilon) ** (1 / min(slope, -0.1)) if best.epsilon > 0 else high / 2
         if not low < guess < high:

@@ -111,7 +111,7 @@ def account(
         noise_multiplier=noise_multiplier,
         delta=delta,
         gamma=gamma,
-        shares=shares.split(","),
+        shares=_numbers("shares", shares),
         paper_gamma=paper_gamma,
         track=_progress,
     )
@@ -177,6 +177,15 @@ def _write(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    from bayesdp.validation import refuse
+
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise refuse(name, text, "numbers separated by commas") from None
 
 
 def _progress(items: Sequence[Any]) -> Iterable[Any]:

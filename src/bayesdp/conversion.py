@@ -46,6 +46,7 @@ def epsilon_from_costs(
         return 0.0, int(np.argmax(costs == 0))
     if delta <= 0:
         return math.inf, 0
+    costs = np.where(np.isnan(costs), np.inf, costs)
     values = (costs + log_constant(lambdas, conversion) - math.log(delta)) / lambdas
     best = int(np.argmin(values))
     return max(0.0, float(values[best])), best
@@ -57,6 +58,7 @@ def delta_from_costs(
     """The least delta over the orders, and the index of its order; at most 1."""
     if (costs == 0).any():
         return 0.0, int(np.argmax(costs == 0))
+    costs = np.where(np.isnan(costs), np.inf, costs)
     exponents = costs + log_constant(lambdas, conversion) - lambdas * epsilon
     best = int(np.argmin(exponents))
     return math.exp(min(0.0, float(exponents[best]))), best

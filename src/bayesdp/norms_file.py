@@ -24,7 +24,7 @@ def read_norms(path: str | Path) -> FloatArray:
         values = readers[path.suffix.lower()](path)
     except InvalidInputError:
         raise
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError, csv.Error) as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidInputError(f"NORMS={str(path)!r}: cannot be read ({detail}).") from None
     return check_norms(values, name=path.name)
@@ -46,8 +46,8 @@ def _read_csv(path: Path) -> Any:
     """Numbers, with or without a header line of names."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.reader(file) if row]
-    if rows and not any(_is_number(cell) for cell in rows[0]):
-        rows = rows[1:]
+    if rows and (not any(map(_is_number, rows[0])) or rows[0] == [str(i) for i in range(len(rows[0]))]):
+        rows = rows[1:]  # names, or the numbers 0, 1, 2, ... that data frames write in their place
     if not rows:
         raise refuse("NORMS", str(path), "at least one row of numbers")
     width = len(rows[0])

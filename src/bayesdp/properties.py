@@ -19,9 +19,14 @@ def basic_composition(guarantees: list[tuple[float, float]]) -> tuple[float, flo
 
     delta is at most 1. Holds for any guarantees, whatever accountant they came from; loose for many steps.
     """
-    for epsilon, delta in guarantees:
-        _check(epsilon, delta)
-    return math.fsum(e for e, _ in guarantees), min(1.0, math.fsum(d for _, d in guarantees))
+    checked: list[tuple[float, float]] = []
+    for guarantee in guarantees:
+        try:
+            epsilon, delta = guarantee
+        except (TypeError, ValueError):
+            raise refuse("guarantee", guarantee, "a pair (epsilon, delta)") from None
+        checked.append(_check(epsilon, delta))
+    return math.fsum(e for e, _ in checked), min(1.0, math.fsum(d for _, d in checked))
 
 
 def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float]:
@@ -29,7 +34,7 @@ def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float
 
     The geometric sum inside the proof of Proposition 4, never above its printed k e^{k epsilon} delta; at most 1.
     """
-    _check(epsilon, delta)
+    epsilon, delta = _check(epsilon, delta)
     size = validation.count("size", size, minimum=1)
     total = size * epsilon
     if delta == 0 or size == 1:
@@ -64,7 +69,7 @@ def markov_share(average_delta: float, delta: float) -> float:
     At least 1 - average_delta / delta, by Markov's inequality (section 4.4 of the paper); 0 where that says nothing.
     The average must bound the larger of the two directions of each record.
     """
-    if not 0 <= validation.non_negative("average_delta", average_delta) <= 1:
+    if validation.non_negative("average_delta", average_delta) > 1:
         raise refuse("average_delta", average_delta, "a probability")
     delta = validation.probability("delta", delta)
     return max(0.0, 1.0 - average_delta / delta)
@@ -76,7 +81,8 @@ def markov_average_delta(share: float, delta: float) -> float:
     return (1.0 - share) * validation.probability("delta", delta)
 
 
-def _check(epsilon: float, delta: float) -> None:
-    validation.non_negative("epsilon", epsilon)
-    if not 0 <= validation.non_negative("delta", delta) <= 1:
+def _check(epsilon: float, delta: float) -> tuple[float, float]:
+    epsilon = validation.non_negative("epsilon", epsilon)
+    if validation.non_negative("delta", delta) > 1:
         raise refuse("delta", delta, "a probability")
+    return epsilon, float(delta)

@@ -31,11 +31,12 @@ def _brief(value: object) -> str:
 
 
 def _number(name: str, value: object, expected: str) -> float:
+    if isinstance(value, str | bytes):
+        raise refuse(name, value, expected)
     try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         raise refuse(name, value, expected) from None
-    return number
 
 
 def positive(name: str, value: object) -> float:
@@ -53,6 +54,15 @@ def non_negative(name: str, value: object) -> float:
     number = _number(name, value, expected)
     if not 0 <= number < math.inf:
         raise refuse(name, value, expected)
+    return number
+
+
+def noise_multiplier(value: object) -> float:
+    """Noise over clip, in the range where the libraries below compute: 1e-6 to 1e12."""
+    expected = "a noise multiplier from 1e-6 to 1e12"
+    number = _number("noise_multiplier", value, expected)
+    if not 1e-6 <= number <= 1e12:
+        raise refuse("noise_multiplier", value, expected)
     return number
 
 
@@ -74,24 +84,30 @@ def probability(name: str, value: object) -> float:
     return number
 
 
+MOST = 10**12
+"""The largest count that is accepted: of steps, records, answers."""
+
+
 def count(name: str, value: object, *, minimum: int) -> int:
-    """A whole number of at least ``minimum``; 3.0 is accepted, 3.5 and True are not."""
+    """A whole number from ``minimum`` to ``MOST``; 3.0 is accepted, 3.5 and True are not."""
     expected = f"a whole number of at least {minimum}"
     if type(value) in (bool, np.bool_):
         raise refuse(name, value, expected)
     number = _number(name, value, expected)
     if not (math.isfinite(number) and number == int(number) and number >= minimum):
         raise refuse(name, value, expected)
+    if number > MOST:
+        raise refuse(name, value, f"at most {MOST:g}")
     return int(number)
 
 
 def lambdas(values: ArrayLike | range, *, whole: bool) -> FloatArray:
-    """Orders lambda > 0, [L]; whole numbers where the formula asks for them."""
-    expected = "whole numbers of at least 1" if whole else "finite numbers above 0"
+    """Orders lambda in (0, 1e6], [L]; whole numbers where the formula asks for them."""
+    expected = "whole numbers from 1 to 1e6" if whole else "numbers above 0, at most 1e6"
     array = as_floats("lambdas", values).ravel()
     if array.size == 0:
         raise refuse("lambdas", [], "at least one order")
-    good = np.isfinite(array) & (array > 0)
+    good = (array > 0) & (array <= 1e6)
     if whole:
         good &= array == np.floor(array)
     if not good.all():
@@ -100,13 +116,21 @@ def lambdas(values: ArrayLike | range, *, whole: bool) -> FloatArray:
 
 
 def as_floats(name: str, values: Any) -> FloatArray:
-    """Anything that becomes a NumPy array of floats (lists, torch or JAX arrays, data frames)."""
+    """Anything that becomes a NumPy array of real numbers (lists, torch or JAX arrays, data frames)."""
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise refuse(name, values, "numbers") from None
+        array = np.asarray(values)
     except RuntimeError:  # a torch tensor that still carries its graph
-        return np.asarray(values.detach(), dtype=np.float64)
+        array = np.asarray(values.detach())
+    except (TypeError, ValueError):  # rows of different lengths
+        raise refuse(name, values, "numbers") from None
+    if array.dtype == np.float64 and not np.ma.isMaskedArray(values):
+        return array
+    if array.dtype.kind not in "biufO" or np.ma.is_masked(values):
+        raise refuse(name, values, "real numbers, none missing")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse(name, values, "numbers") from None
 
 
 def non_negative_array(name: str, values: Any, *, finite: bool = True) -> FloatArray:

@@ -25,10 +25,10 @@ Run = tuple[float, float, int]
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCase:
-    """(epsilon, delta)-DP for everyone under add/remove of one record: the smaller of two upper bounds.
+    """(epsilon, delta)-DP for everyone under add/remove of one record: the smallest of several upper bounds.
 
-    ``accountant`` names the one that gave ``epsilon``. ``pld_epsilon`` is None where that bound is not finite or
-    delta is within its round-off.
+    ``accountant`` names the one that gave ``epsilon``: "PLD", "RDP", or "Gaussian", the exact profile of full-batch
+    runs. ``pld_epsilon`` is None where that bound is not finite or delta is within its round-off.
     """
 
     epsilon: float
@@ -65,9 +65,10 @@ def worst_case_of(history: Iterable[Run] | Any, *, delta: float = 1e-5) -> Worst
     with _quiet():
         rdp = _rdp(event, delta)
         pld = None if rdp == 0 else _pld(event, delta, rdp)
-    if pld is not None and pld < rdp:
-        return WorstCase(epsilon=pld, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=pld)
-    return WorstCase(epsilon=rdp, delta=delta, accountant="RDP", rdp_epsilon=rdp, pld_epsilon=pld)
+        bounds = {"PLD": pld, "RDP": rdp, "Gaussian": _gaussian(event, delta) if rdp > 0 else None}
+    finite = {name: value for name, value in bounds.items() if value is not None}
+    best = min(finite, key=finite.__getitem__)
+    return WorstCase(epsilon=finite[best], delta=delta, accountant=best, rdp_epsilon=rdp, pld_epsilon=pld)
 
 
 def rdp_epsilon(history: Iterable[Run], *, delta: float = 1e-5) -> float:
@@ -106,7 +107,7 @@ def merge(history: Iterable[Run]) -> list[Run]:
             noise, rate, count = entry
         except (TypeError, ValueError):
             raise refuse("history", entry, "triples (noise_multiplier, sample_rate, steps)") from None
-        noise = validation.positive("noise_multiplier", noise)
+        noise = validation.noise_multiplier(noise)
         rate = validation.sample_rate(rate)
         steps = validation.count("steps", count, minimum=0)
         if merged and merged[-1][:2] == (noise, rate):
@@ -160,14 +161,40 @@ def _pld(event: Any, delta: float, rdp: float) -> float | None:
 
     if delta <= 2 * PLD_ROUND_OFF or not math.isfinite(rdp) or rdp > 1000:
         return None
-    interval = max(min(_FINEST, 1e-3 * rdp), _COARSEST_SHARE * rdp)
-    accountant = PLDAccountant(value_discretization_interval=interval)
+    value = rdp
+    interval = math.inf
+    for _ in range(3):  # RDP may be far above PLD for quiet runs: refine until the discretisation is small beside it
+        finer = max(min(_FINEST, 1e-3 * value), _COARSEST_SHARE * value)
+        if finer > 0.5 * interval:
+            break
+        interval = finer
+        accountant = PLDAccountant(value_discretization_interval=interval)
+        try:
+            accountant.compose(event)
+        except Exception:  # an event that only RDP supports
+            return None
+        value = max(0.0, float(accountant.get_epsilon(delta - PLD_ROUND_OFF)))
+        if not 0 < value < math.inf:
+            break
+    return value if math.isfinite(value) else None
+
+
+def _gaussian(event: Any, delta: float) -> float | None:
+    """The exact epsilon of a run without sampling (Balle & Wang 2018): one Gaussian release of all steps together."""
+    from dp_accounting import get_epsilon_gaussian
+
     try:
-        accountant.compose(event)
-    except Exception:  # an event that only RDP supports
+        runs = from_dp_event(event)
+    except InvalidInputError:
         return None
-    value = float(accountant.get_epsilon(delta - PLD_ROUND_OFF))
-    return max(0.0, value) if math.isfinite(value) else None
+    if not runs or any(rate < 1 for _, rate, _ in runs):
+        return None
+    sensitivity = math.sqrt(math.fsum(steps / noise**2 for noise, _, steps in runs))
+    if sensitivity < 1e-7:  # its difference of two normal tails would cancel
+        return None
+    with np.errstate(all="ignore"):
+        value = float(get_epsilon_gaussian(1 / sensitivity, delta, tol=1e-12))
+    return value * (1 + 1e-7) + 1e-11 if math.isfinite(value) else None
 
 
 @contextlib.contextmanager

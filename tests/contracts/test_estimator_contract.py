@@ -60,7 +60,7 @@ class TestContract:
                 estimator.upper(bad, bound=1.0)
         with pytest.raises(ValueError, match="log_bound="):
             estimator.upper(values, bound=0.5)
-        for gamma in (0, 1, -1, math.nan):
+        for gamma in (0, 1, -1, math.nan, "0.1"):
             with pytest.raises(ValueError, match="gamma="):
                 kind(gamma=gamma)
 

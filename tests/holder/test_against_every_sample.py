@@ -110,3 +110,42 @@ def test_memory_and_tables_stay_bounded_over_many_steps():
     nodes = accountant._tables[0.1]._nodes
     assert sum(t.powers.size for t in nodes._tables.values()) <= 5_000_000
     assert len(nodes._chunks) * 128 * 8 <= 1_500_000 + 128 * 8
+
+
+@pytest.mark.parametrize("start", [1.0, 1.289794921875, 0.3, 0.01])
+@pytest.mark.parametrize("spread", [1e-13, 3.5e-11, 1e-9, 1e-8, 3e-7, 1e-5])
+@pytest.mark.parametrize(("m", "rate", "steps"), [(9, 0.1, 100), (300, 0.1, 100), (300, 1.0, 1), (2000, 0.1, 10**6)])
+def test_nearly_equal_samples_just_above_a_node(start, spread, m, rate, steps):
+    """Chords are far steeper than F there; the move to the bound must not be judged by them."""
+    exposures = np.sqrt(start * (1 + spread * np.arange(m) / m))
+    orders = [1, 16]
+    found = fast(exposures, 3.0, rate, orders, steps, 1e-15)
+    exact = every_sample(exposures, 3.0, rate, orders, steps, 1e-15)
+    assert (found >= exact * (1 - 1e-5)).all()  # squaring rounds such samples differently
+
+
+def test_samples_within_a_few_ulp_of_the_clip():
+    for ulps in (1, 3, 100):
+        below = np.nextafter(1.0, 0.0) if ulps == 1 else 1.0 - ulps * 2.0**-53
+        exposures = np.r_[np.full(50, below), np.ones(50)]
+        exact = every_sample(exposures, 1.0, 0.05, [1, 8], 100, 1e-15)
+        assert (fast(exposures, 1.0, 0.05, [1, 8], 100, 1e-15) >= exact * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("distances", "noise", "rate", "clip"),
+    [
+        ([0.0, 1e-300, 1.0], 1.0, 0.1, 1e-160),
+        ([0.0, 0.5, 1.0], 1.0, 1e-200, 1.0),
+        ([0.0, 0.0, 0.0], 1.0, 1e-20, 1.0),
+        ([1e-200, 1e-190, 1e-180], 1.0, 0.5, 1.0),
+        ([1e200, 1e190, 1e180], 1.0, 0.5, None),
+        ([1.0, 2.0, 3.0], 1e-200, 0.5, None),
+        ([1.0, 2.0, 3.0], 1e200, 0.5, 1.0),
+    ],
+)
+def test_extreme_numbers_cost_something_and_are_no_nan(distances, noise, rate, clip):
+    accountant = BayesianAccountant(total_steps=10)
+    accountant.step(distances, noise_std=noise, sample_rate=rate, clip=clip)
+    assert (accountant.costs > 0).all()
+    assert not np.isnan(accountant.costs).any()

@@ -115,3 +115,14 @@ def test_refuses_a_bad_rate(q):
 def test_the_theorems_reverse_cost_is_far_above_the_forward_where_costs_are_small():
     ratio = published_reverse_cost([0.01], [1], 0.001)[0, 0] / kappa(0.001, 0.01, 1)
     assert ratio == pytest.approx(2 / (2 * 0.001), rel=0.01)
+
+
+def test_large_weights_that_cancel_do_not_round_below_exact():
+    q, e = 1.357354653086823e-08, 0.09404162153348157
+    assert 0 <= mpmath.mpf(kappa(q, e, 4096)) / exact(q, e, 4096) - 1 <= 1e-10
+
+
+def test_nothing_released_underflows_to_no_cost():
+    assert kappa(1e-200, 1.0, 1) > 0
+    assert kappa(0.1, 1e-200, 1) > 0
+    assert kappa(1.0, 1e-200, 1) > 0

@@ -79,7 +79,7 @@ class ColumnEstimator(Estimator):
     gamma: float = 1e-15
 
     def __post_init__(self) -> None:
-        validation.probability("gamma", self.gamma)
+        object.__setattr__(self, "gamma", validation.probability("gamma", self.gamma))
 
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
         caps = [None] * columns.shape[1] if cap is None else cap.tolist()

@@ -37,8 +37,10 @@ class StudentT(Estimator):
     as_published: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < validation.probability("gamma", self.gamma) <= 0.5:
-            raise refuse("gamma", self.gamma, "a failure probability in (0, 0.5]")
+        gamma = validation.probability("gamma", self.gamma)
+        if gamma >= 0.5:
+            raise refuse("gamma", self.gamma, "a failure probability in (0, 0.5)")
+        object.__setattr__(self, "gamma", gamma)
 
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
         values, scale = scaled(columns)

@@ -36,7 +36,7 @@ def anchor(u: float, bound: float | None = None) -> int:
     if bound is None:
         return top
     above = anchor(bound)
-    return above if above - top <= _NEAR else top
+    return above if 0 <= above - top <= _NEAR else top
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,13 @@ class PlacedSamples:
         """T kappa of the largest sample, from above, [L]."""
         return self.table.chord(self.position[-1:], self.fraction[-1:])[0]
 
+    def least_log_slope(self) -> FloatArray:
+        """The least slope of log F over the cells around the largest sample, [L]."""
+        last, finest = int(self.position[-1]), self.table.grid.finest
+        rows = self.table.log_excess[last - 2 - finest : last + 3 - finest]
+        width = np.diff(self.table.grid.values[last - 2 : last + 3])[:, None]
+        return (np.diff(rows, axis=0) / width).min(axis=0) * (1 - 1e-3)
+
     def one_by_one(self, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums of F and F^2 over the largest, by the chord of T kappa, which loses nothing where T kappa is large."""
         value = -np.expm1(-self._exponent) * np.exp(self._exponent - scale)

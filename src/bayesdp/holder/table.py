@@ -9,7 +9,8 @@ only grow; likewise that of F^2. kappa is convex too, and the largest samples, w
 large, take its chord instead. The estimate is U = M + a S, S^2 = Q - M^2, from M and Q that are both too large if
 anything: dU/dM = 1 - a M / S >= 0 as long as S >= a M, and there U is too large as well. Elsewhere S may fall short by
 at most rms(chord - F), which is then added: convexity bounds the gap of a cell by w (1-w) h (slope of the next cell -
-slope of the previous cell).
+slope of the previous cell). Whether samples are nearly equal is not judged by chords, which may be far steeper than F:
+their relative spread is that of u times the least slope of log F nearby.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from bayesdp.logspace import log1p_exp, log_expm1
 from bayesdp.validation import FloatArray, refuse
 
 _SMALLEST = 1e-290  # squared exposures below it count as this
+_ALIKE = 2.0**-11  # relative range of squared exposures within which log F is a straight line
 _ROUND_UP = 1.0 + 1e-12
 
 
@@ -45,7 +47,7 @@ class ExcessTable:
         if bound is not None:
             ceiling, cap = self._nodes.at_bound(bound)
             ordered = ordered[: ordered.searchsorted(bound)]
-            if not len(ordered):
+            if not len(ordered) or bound * bound < _SMALLEST:
                 return ceiling, ceiling
         u = np.maximum(ordered * ordered, _SMALLEST)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -70,9 +72,14 @@ class ExcessTable:
         if (deviation < factor * mean).any():
             gaps = np.sqrt(samples.squared_gaps(scale, rest.first) / m)
             deviation = np.where(rest.crude, np.sqrt(square), deviation + gaps)
-        spread = np.sqrt(np.maximum(variance - rounding, 0.0)) / mean
+        highest = bound * bound if at_bound and bound is not None else u[-1]
+        if highest - u[0] <= _ALIKE * u[0]:
+            every = np.concatenate([u, np.full(at_bound, highest)])
+            rounding_of_u = 4 * np.finfo(float).eps * highest
+            spread = samples.least_log_slope() * max(every.std() - rounding_of_u, 0.0)
+        else:
+            spread = np.where(rest.crude, 1.0, np.sqrt(np.maximum(variance - rounding, 0.0)) / mean)
         if spread.min() >= NEARLY_EQUAL:
             return np.log(mean + factor * deviation) + scale
-        distinct = at_bound > 0 or u[0] < u[-1] * (1 - 1e-9)
-        spread = np.where(rest.crude, float(distinct), spread)
-        return estimator.combine(np.log(mean) + scale, np.log(deviation) + scale, spread, m, cap)
+        with np.errstate(divide="ignore"):
+            return estimator.combine(np.log(mean) + scale, np.log(deviation) + scale, spread, m, cap)

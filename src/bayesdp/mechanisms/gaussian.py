@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 from bayesdp import validation
 from bayesdp.logspace import log1p_exp
 from bayesdp.mechanisms.gaussian_moments import log_excess_moment
-from bayesdp.mechanisms.mechanism import Mechanism, exposures
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, exposures
 from bayesdp.mechanisms.subsampling import log_mean_over_binomial
 from bayesdp.validation import FloatArray
 
-ROUND_UP = 1.0 + 2.0**-40
-"""Results are multiplied by this; it covers the rounding of the sums, so that they are never below exact."""
+SMALLEST = 1e-300
+"""What an exposure above 0 costs at least: nothing that is released underflows to no cost at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SubsampledGaussian(Mechanism):
     swaps: ClassVar[bool] = True  # what counts for log_moment: the forward is the larger
 
     def __post_init__(self) -> None:
-        validation.sample_rate(self.sample_rate)
+        object.__setattr__(self, "sample_rate", validation.sample_rate(self.sample_rate))
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """kappa, [n, L]."""
@@ -50,8 +50,10 @@ class SubsampledGaussian(Mechanism):
         with np.errstate(over="ignore"):
             u = e * e
             if self.sample_rate == 1:
-                return 0.5 * u[:, None] * (lam * (lam + 1)) * ROUND_UP
-        return log1p_exp(log_excess_moment(u, lam.astype(int), self.sample_rate)) * ROUND_UP
+                kappa = 0.5 * u[:, None] * (lam * (lam + 1)) * ROUND_UP
+            else:
+                kappa = log1p_exp(log_excess_moment(u, lam.astype(int), self.sample_rate)) * ROUND_UP
+        return np.where(e[:, None] > 0, np.maximum(kappa, SMALLEST), 0.0)
 
     def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """An upper bound of the exact reverse: kappa again (see the class)."""

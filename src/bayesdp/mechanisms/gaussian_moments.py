@@ -67,6 +67,8 @@ def _with_large_terms(u: FloatArray, order: int, rate: float, first: int, low: F
     n = order + 1
     k = np.arange(first, n + 1)
     log_weight, pairs = log_binomial(k, n, rate), 0.5 * k * (k - 1.0)
+    # Weights and exponents of thousands may cancel: what their rounding can lose is added.
+    rounding = 4 * np.finfo(float).eps * float(np.abs(log_weight).max())
     result = np.full(len(u), np.nan)
     todo = np.arange(len(u))
     for window in (*_TOP_TERMS, len(k)):
@@ -86,7 +88,7 @@ def _with_large_terms(u: FloatArray, order: int, rate: float, first: int, low: F
             done = np.full(len(v), True)
         result[todo[done]] = total[done]
         todo = todo[~done]
-    return result
+    return result + rounding
 
 
 def _log_sum(terms: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bayesdp import validation
 from bayesdp.logspace import expm1_minus
-from bayesdp.mechanisms.mechanism import Mechanism, exposures
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, exposures
 from bayesdp.validation import FloatArray
 
 
@@ -36,4 +36,4 @@ class Laplace(Mechanism):
         with np.errstate(over="ignore", invalid="ignore"):
             near = np.log1p(head * expm1_minus(lam * e) + tail * expm1_minus(-(lam + 1) * e))
             far = lam * e + np.log(head) + np.log1p(lam / (lam + 1) * np.exp(-(2 * lam + 1) * e))
-        return np.where(lam * e < 30.0, near, far)
+        return np.where(lam * e < 30.0, near, far) * ROUND_UP

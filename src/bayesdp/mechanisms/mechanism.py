@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike
 from bayesdp import validation
 from bayesdp.validation import FloatArray
 
+ROUND_UP = 1.0 + 2.0**-40
+"""Results are multiplied by this; it covers the rounding on the way, so that they are never below exact."""
+
 
 class Mechanism(ABC):
     """One noisy release.

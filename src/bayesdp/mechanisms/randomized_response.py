@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesdp import validation
-from bayesdp.mechanisms.mechanism import Mechanism, exposures
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, exposures
 from bayesdp.validation import FloatArray
 
 
@@ -29,7 +29,7 @@ class RandomizedResponse(Mechanism):
     swaps: ClassVar[bool] = True  # exchange the two answers
 
     def __post_init__(self) -> None:
-        validation.count("answers", self.answers, minimum=2)
+        object.__setattr__(self, "answers", validation.count("answers", self.answers, minimum=2))
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """See the class."""
@@ -45,4 +45,4 @@ class RandomizedResponse(Mechanism):
                 + np.log1p(np.exp(-(2 * lam + 1) * e) + (k - 2.0) * np.exp(-(lam + 1) * e))
                 - np.log1p((k - 1.0) * np.exp(-e))
             )
-        return np.where((lam + 1) * e < 30.0, near, far)
+        return np.where((lam + 1) * e < 30.0, near, far) * ROUND_UP

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from bayesdp import validation
 from bayesdp.logspace import log1p_exp, log_expm1
 from bayesdp.mechanisms.binomial import log_binomial
-from bayesdp.mechanisms.mechanism import Mechanism
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism
 from bayesdp.validation import FloatArray
 
 
@@ -32,7 +32,9 @@ class PoissonSubsampled(Mechanism):
     sample_rate: float
 
     def __post_init__(self) -> None:
-        validation.sample_rate(self.sample_rate)
+        object.__setattr__(self, "sample_rate", validation.sample_rate(self.sample_rate))
+        if not isinstance(self.mechanism, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise validation.refuse("mechanism", self.mechanism, "a Mechanism such as Laplace()")
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """See the class."""
@@ -67,4 +69,4 @@ def log_mean_over_binomial(log_terms: FloatArray, trials: FloatArray, sample_rat
         k = np.arange(first, n + 1)
         terms = log_binomial(k, n, sample_rate) + log_excess[:, : len(k)]
         columns.append(np.asarray(logsumexp(terms, axis=1)))
-    return log1p_exp(np.stack(columns, axis=1))
+    return log1p_exp(np.stack(columns, axis=1)) * ROUND_UP

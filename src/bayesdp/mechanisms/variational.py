@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bayesdp import validation
 from bayesdp.logspace import minus_log1p
-from bayesdp.mechanisms.mechanism import Mechanism
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism
 from bayesdp.validation import FloatArray, refuse
 
 
@@ -67,7 +67,7 @@ class UnequalGaussians(Mechanism):
     def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
         """See the class."""
         shift, excess, ratio = self._relative(exposure)
-        with np.errstate(over="ignore", divide="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             swapped = shift / ratio, -excess / ratio, 1 / ratio
         return _log_moment(*swapped, validation.lambdas(lambdas, whole=False))
 
@@ -80,8 +80,9 @@ class UnequalGaussians(Mechanism):
             raise refuse("exposure.mean.shape", exposure.mean.shape, f"(n, {d}), as the law without has")
         shift = exposure.mean - self.without.mean
         if exposure.spread.ndim == 2 and self.without.spread.ndim == 2:
-            ratio = exposure.spread / self.without.spread
-            return shift**2 / self.without.spread, ratio - 1.0, ratio
+            base = self.without.spread
+            with np.errstate(over="ignore"):
+                return shift**2 / base, (exposure.spread - base) / base, exposure.spread / base
         base, other = _full(self.without.spread)[0], _full(exposure.spread)
         root = _cholesky("without.spread", base)
         for covariance in other:
@@ -111,9 +112,12 @@ def _cholesky(name: str, covariance: FloatArray) -> FloatArray:
 def _log_moment(shift: FloatArray, excess: FloatArray, ratio: FloatArray, lam: FloatArray) -> FloatArray:
     """[n, L] from squared shifts, relative excess variances and relative variances, [n, d] each."""
     y2, u, order = shift[:, None, :], excess[:, None, :], lam[None, :, None]
-    room = 1.0 - order * u  # v* / v0
+    with np.errstate(over="ignore", invalid="ignore"):
+        room = 1.0 - order * u  # v* / v0
+        room = np.where(room > 4 * np.finfo(float).eps * (1 + order * np.abs(u)), room, 0.0)  # 0 but for rounding
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         parts = order * (order + 1) * y2 / (2 * room)
         own = np.where(np.abs(u) < 0.25, minus_log1p(u), u - np.log(ratio)[:, None, :])
         parts = parts + 0.5 * (minus_log1p(-order * u) + order * own)
-        return np.where((room > 0).all(axis=2), parts.sum(axis=2), np.inf)
+        total = parts.sum(axis=2)
+    return np.where((room > 0).all(axis=2) & ~np.isnan(total), total * ROUND_UP, np.inf)
