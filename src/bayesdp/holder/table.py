@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesdp.estimators.estimator import MINIMUM_SAMPLES
-from bayesdp.estimators.student_t import NEARLY_EQUAL, StudentT, standard_errors
+from bayesdp.estimators.student_t import StudentT, standard_errors
 from bayesdp.holder.nodes import Nodes
 from bayesdp.holder.sums import PlacedSamples
 from bayesdp.logspace import log1p_exp, log_expm1
@@ -69,7 +69,8 @@ class ExcessTable:
         variance, rounding = square - mean * mean, 4e-15 * square  # one pass loses a few ulp
         deviation = np.sqrt(np.maximum(variance + rounding, 0.0))
         factor = standard_errors(estimator.gamma, m)
-        if (deviation < factor * mean).any():
+        short = (deviation < factor * mean).any()
+        if short:
             gaps = np.sqrt(samples.squared_gaps(scale, rest.first) / m)
             deviation = np.where(rest.crude, np.sqrt(square), deviation + gaps)
         highest = bound * bound if at_bound and bound is not None else u[-1]
@@ -77,9 +78,9 @@ class ExcessTable:
             every = np.concatenate([u, np.full(at_bound, highest)])
             rounding_of_u = 4 * np.finfo(float).eps * highest
             spread = samples.least_log_slope() * max(every.std() - rounding_of_u, 0.0)
-        else:
+        elif short:
             spread = np.where(rest.crude, 1.0, np.sqrt(np.maximum(variance - rounding, 0.0)) / mean)
-        if spread.min() >= NEARLY_EQUAL:
-            return np.log(mean + factor * deviation) + scale
+        else:
+            return np.log(mean + factor * deviation) + scale  # spread at least factor: far from nearly equal
         with np.errstate(divide="ignore"):
             return estimator.combine(np.log(mean) + scale, np.log(deviation) + scale, spread, m, cap)
