@@ -121,7 +121,7 @@ class Nodes:
             nodes = np.arange(number * _CHUNK, (number + 1) * _CHUNK, dtype=np.int64)
             e = np.sqrt(node_value(bits, nodes)) * (1 + 2.0**-50)  # the root may round down
             self._chunks[key] = self._total_steps * self._mechanism.log_moment(e, self._lambdas)
-            if len(self._chunks) * _CHUNK * self.orders > _REMEMBERED:
+            if len(self._chunks) > 1 and len(self._chunks) * _CHUNK * self.orders > _REMEMBERED:
                 self._chunks.popitem(last=False)
         self._chunks.move_to_end(key)
         return self._chunks[key]

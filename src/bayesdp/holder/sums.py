@@ -42,9 +42,13 @@ class PlacedSamples:
         if first and self.position[first - 1] == self.position[first]:
             first = int(np.searchsorted(self.position, int(self.position[first]), side="right"))
         self.samples = max(first, int(self.position.searchsorted(table.grid.finest)))
-        self.cut = int(self.position[self.samples - 1]) + 1 if self.samples else 0
-        self.cut = max(self.cut, table.grid.finest)
+        self.cut = max(int(self.position[self.samples - 1]) + 1 if self.samples else 0, table.grid.finest)
         self._exponent = table.chord(self.position[self.samples :], self.fraction[self.samples :])
+        # The others: how many are in each cell, the sum of their fractions, and the nodes they touch.
+        size, others = len(table.grid.values), self.position[: self.samples]
+        self.count = np.bincount(others, minlength=size)
+        self.weight = np.bincount(others, weights=self.fraction[: self.samples], minlength=size)
+        self.low, self.high = max(int(self.position[0]) - 1, 0), self.cut + 2
 
     def highest_exponent(self) -> FloatArray:
         """T kappa of the largest sample, from above, [L]."""
@@ -64,20 +68,15 @@ class PlacedSamples:
 
     def on_grid(self, scale: FloatArray) -> GridSums:
         """Sums over the others, by the chord of F between nodes."""
-        table, cut, samples = self.table, self.cut, self.samples
+        table, samples, low, high = self.table, self.samples, self.low, self.high
         if not samples:
             return GridSums(0.0 * scale, 0.0 * scale, np.zeros(len(scale), dtype=bool))
-        position, fraction, size = self.position[:samples], self.fraction[:samples], len(table.grid.values)
-        count = self.count = np.bincount(position, minlength=size)
-        weight = self.weight = np.bincount(position, weights=fraction, minlength=size)
-        node = count - weight
-        node[1:] += weight[:-1]
-        low, high = self.low, self.high = max(int(position[0]) - 1, 0), cut + 2
-        ratio = self.ratio = np.exp(table.shift - scale)
-        ceiling = self.ceiling = np.exp(np.minimum(table.log_excess_at(cut) - scale, 0.0))
+        node = self.count - self.weight
+        node[1:] += self.weight[:-1]
+        ratio, ceiling = self._units(scale)
         sums = node[low:high] @ table.powers[low:high]
-        if count[0]:  # F / u grows, so between 0 and the first node F^2 is at most w^2 times its value there
-            w = fraction[: count[0]]
+        if self.count[0]:  # F / u grows, so between 0 and the first node F^2 is at most w^2 times its value there
+            w = self.fraction[: self.count[0]]
             sums[len(scale) :] -= (w - w * w).sum() * table.powers[1, len(scale) :]
         first, second = sums[: len(scale)] * ratio, sums[len(scale) :] * (ratio * ratio)
         if low >= table.grid.finest and high - low <= _NARROW:
@@ -87,6 +86,11 @@ class PlacedSamples:
         most, most_squared = 2.0 * samples * ceiling, 2.0 * samples * ceiling * ceiling
         crude = ~((first <= most) & (second <= most_squared))
         return GridSums(np.fmin(first, most), np.fmin(second, most_squared), crude)
+
+    def _units(self, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The table's unit, and the largest F of any sample on the grid, in units of e^{scale}, [L] each."""
+        highest = np.minimum(self.table.log_excess_at(self.cut) - scale, 0.0)
+        return np.exp(self.table.shift - scale), np.exp(highest)
 
     def _split(self, scale: FloatArray) -> FloatArray:
         """What counting samples at two nodes added to the sum of squares, w (1-w) (F_above - F_below)^2 each, [L]."""
@@ -98,7 +102,7 @@ class PlacedSamples:
         return within @ np.diff(np.exp(rows - scale), axis=0) ** 2
 
     def squared_gaps(self, scale: FloatArray, first: FloatArray) -> FloatArray:
-        """Sum of (chord - F)^2 over all samples, [L], after ``on_grid``, whose first sum is ``first``."""
+        """Sum of (chord - F)^2 over all samples, [L]; ``first``: the sum of F over those on the grid."""
         growth = np.exp(self._exponent - scale)
         bend = self.table.chord_gap(self.position[self.samples :], self.fraction[self.samples :])
         gap = np.minimum(bend, -np.expm1(-self._exponent)) * growth  # e^b - e^a <= (b - a) e^b
@@ -107,9 +111,10 @@ class PlacedSamples:
             return largest
         rows = self.table.scaled[self.low : self.high]
         total = np.maximum(self._gap_weights()[self.low : self.high] @ rows, 0.0)
-        total = (total + SMALLEST_SCALED * self.samples) * self.ratio
-        highest = (self._largest_gap() + SMALLEST_SCALED) * self.ratio
-        return largest + np.fmin(total, first) * np.fmin(highest, self.ceiling)
+        ratio, ceiling = self._units(scale)
+        total = (total + SMALLEST_SCALED * self.samples) * ratio
+        highest = (self._largest_gap() + SMALLEST_SCALED) * ratio
+        return largest + np.fmin(total, first) * np.fmin(highest, ceiling)
 
     def _gap_weights(self) -> FloatArray:
         """Node weights whose sum over F bounds the sum of chord - F, [G].
