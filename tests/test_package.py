@@ -41,26 +41,9 @@ def test_printed_figures_are_rounded_up(value, text):
 
 
 def test_claims_are_frozen_and_comparable():
-    one = Claim(
-        epsilon=1.0,
-        delta=1e-5,
-        audience="share",
-        share=0.9,
-        direction="record out",
-        kind="ex-post",
-        method="m",
-        gamma=0.01,
-    )
-    same = Claim(
-        epsilon=1.0,
-        delta=1e-5,
-        audience="share",
-        share=0.9,
-        direction="record out",
-        kind="ex-post",
-        method="m",
-        gamma=0.01,
-    )
+    fields = {"epsilon": 1.0, "delta": 1e-5, "audience": "share", "share": 0.9, "gamma": 0.01}
+    fields |= {"direction": "record out", "kind": "ex-post", "method": "m"}
+    one, same = Claim(**fields), Claim(**fields)
     assert one == same
     assert hash(one) == hash(same)
     with pytest.raises(AttributeError):
