@@ -183,3 +183,11 @@ def test_full_batch_is_exact_at_tiny_delta(delta):
 def test_noise_beyond_what_libraries_compute_is_refused(noise):
     with pytest.raises(ValueError, match="noise_multiplier="):
         bayesdp.epsilon(noise_multiplier=noise, sample_rate=0.5, steps=1, delta=1e-5)
+
+
+def test_printed_figures_stay_on_the_private_side():
+    found = bayesdp.calibrate(target_epsilon=2, sample_rate=0.01, steps=1000, delta=1e-5)
+    printed = float(found.statement().split()[2].rstrip("."))
+    assert found.noise_multiplier <= printed <= found.noise_multiplier * (1 + 1e-5)
+    shown = float(found.worst_case.statement().split()[4])
+    assert found.worst_case.epsilon <= shown <= found.worst_case.epsilon * (1 + 1e-3)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayesdp import validation
+from bayesdp.claim import round_up
 from bayesdp.validation import refuse
 from bayesdp.worst_case import WorstCase, epsilon, rdp_epsilon
 
@@ -21,6 +22,10 @@ class Calibration:
 
     noise_multiplier: float
     worst_case: WorstCase
+
+    def statement(self) -> str:
+        """The result in words; the noise is rounded up, so that what is printed reaches the target too."""
+        return f"Noise multiplier {round_up(self.noise_multiplier, 6)}. {self.worst_case.statement()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -44,8 +44,8 @@ def epsilon(
     """
     from bayesdp.worst_case import epsilon as compute
 
-    result = compute(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=delta).to_dict()
-    _show(result, _worst_case_words(result), json_, output)
+    result = compute(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=delta)
+    _show(result.to_dict(), result.statement(), json_, output)
 
 
 @app.command()
@@ -63,9 +63,8 @@ def calibrate(
     """
     from bayesdp.calibration import calibrate as compute
 
-    result = compute(target_epsilon=target_epsilon, sample_rate=sample_rate, steps=steps, delta=delta).to_dict()
-    words = f"Noise multiplier {result['noise_multiplier']:.6g}. {_worst_case_words(result)}"
-    _show(result, words, json_, output)
+    result = compute(target_epsilon=target_epsilon, sample_rate=sample_rate, steps=steps, delta=delta)
+    _show(result.to_dict(), result.statement(), json_, output)
 
 
 @app.command()
@@ -115,10 +114,8 @@ def account(
         paper_gamma=paper_gamma,
         track=_progress,
     )
-    values = result.to_dict()
-    words = _worst_case_words(values["worst_case"]) + "\n"
-    words += str(result.bayesian) if result.bayesian else f"No Bayesian claim: {result.reason}"
-    _show(values, words, json_, output)
+    bayesian = str(result.bayesian) if result.bayesian else f"No Bayesian claim: {result.reason}"
+    _show(result.to_dict(), f"{result.worst_case.statement()}\n{bayesian}", json_, output)
 
 
 @app.command()
@@ -144,15 +141,6 @@ def options(
     ] = False,
 ) -> None:
     """How private a model is for typical people, not only in the worst case."""
-
-
-def _worst_case_words(result: dict[str, Any]) -> str:
-    from bayesdp.claim import round_up
-
-    if result["epsilon"] is None:
-        return f"For everyone: {result['reason']}."
-    size = round_up(result["epsilon"], 4)
-    return f"For everyone: epsilon = {size} at delta = {result['delta']:g} ({result['accountant']}, proved)."
 
 
 def _show(values: dict[str, Any], words: str, as_json: bool, output: Path | None) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
+from bayesdp.claim import round_up
 from bayesdp.validation import InvalidInputError, refuse
 
 PLD_ROUND_OFF = 1e-12
 """Probability that truncation and the Fourier transform may lose; taken out of delta before PLD is asked."""
 
 _FINEST, _COARSEST_SHARE = 1e-4, 1e-5
+_TOO_LITTLE_NOISE = "no finite epsilon: the noise is too small"
 
 Run = tuple[float, float, int]
 """(noise multiplier, sampling rate, steps), as Opacus keeps its history."""
@@ -40,20 +42,28 @@ class WorstCase:
     def __float__(self) -> float:
         return self.epsilon
 
+    def statement(self) -> str:
+        """The worst case in words; figures are never rounded below themselves."""
+        if math.isinf(self.epsilon):
+            return f"For everyone: {_TOO_LITTLE_NOISE}."
+        size = round_up(self.epsilon, 4)
+        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, proved)."
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes None with a reason."""
         values: dict[str, Any] = asdict(self)
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None
-                values["reason"] = "no finite epsilon: the noise is too small"
+                values["reason"] = _TOO_LITTLE_NOISE
         return values
 
 
 def epsilon(*, noise_multiplier: float, sample_rate: float, steps: int, delta: float = 1e-5) -> WorstCase:
     """The worst case of ``steps`` steps of DP-SGD: Poisson sampling, clipping, Gaussian noise of multiplier z.
 
-    Formal guarantee: an upper bound, by privacy loss distributions (PLD) where finite, by Rényi divergences otherwise.
+    Formal guarantee: an upper bound, the smallest of those by privacy loss distributions (PLD), by Rényi divergences
+    and, without sampling, by the exact Gaussian profile.
     """
     return worst_case_of([(noise_multiplier, sample_rate, steps)], delta=delta)
 
