@@ -163,7 +163,7 @@ class BayesianAccountant:
         value, best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)
         if self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas):
             warnings.warn(
-                f"lambda={self.lambdas[best]:g} is the last of the grid: a longer one may give a smaller epsilon.",
+                f"lambda={self.lambdas[best]:g} is the last of the grid: a larger one may give a smaller epsilon.",
                 LastLambdaWarning,
                 stacklevel=2,
             )
@@ -266,13 +266,9 @@ class BayesianAccountant:
         }
 
     def _from_json(self, name: str, values: Any) -> FloatArray:
-        if not isinstance(values, list):
-            raise refuse(name, values, f"a list of {len(self.lambdas)} numbers")
-        listed = cast(list[Any], values)
-        if len(listed) != len(self.lambdas):
-            raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
-        if not all(v is None or isinstance(v, float | int) for v in listed):
-            raise refuse(name, listed, f"a list of {len(self.lambdas)} numbers")
+        listed = cast(list[Any], values) if isinstance(values, list) else []
+        if len(listed) != len(self.lambdas) or not all(v is None or isinstance(v, float | int) for v in listed):
+            raise refuse(name, cast(object, values), f"a list of {len(self.lambdas)} numbers")
         filled = [math.inf if v is None else v for v in listed]
         return validation.non_negative_array(name, filled, finite=False)
 

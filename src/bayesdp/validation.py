@@ -66,12 +66,12 @@ def noise_multiplier(value: object) -> float:
     return number
 
 
-def sample_rate(value: object, name: str = "sample_rate") -> float:
+def sample_rate(value: object) -> float:
     """A Poisson sampling rate in (0, 1]."""
     expected = "a rate in (0, 1]"
-    number = _number(name, value, expected)
+    number = _number("sample_rate", value, expected)
     if not 0 < number <= 1:
-        raise refuse(name, value, expected)
+        raise refuse("sample_rate", value, expected)
     return number
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from bayesdp import validation
@@ -51,8 +50,8 @@ class StudentT(Estimator):
             # Logarithms carry rounding of their own size, which is no spread.
             distinct = columns.max(axis=0) - columns.min(axis=0) > 4 * np.finfo(float).eps * np.abs(scale)
             spread = np.where(distinct & (mean > 0), deviation / mean, 0.0)
-        infinite: NDArray[np.bool_] = np.asarray(np.isposinf(columns).any(axis=0))
-        result = self.combine(log_mean, log_deviation, spread, len(columns), cap, infinite)
+        infinite = np.isposinf(columns).any(axis=0)
+        result = self.combine(log_mean, log_deviation, np.where(infinite, 1.0, spread), len(columns), cap)
         return np.where(infinite, np.inf, result)
 
     def combine(
@@ -62,7 +61,6 @@ class StudentT(Estimator):
         spread: FloatArray,
         samples: int,
         cap: FloatArray | None,
-        ignore: NDArray[np.bool_] | bool = False,
     ) -> FloatArray:
         """The estimate from logarithms of mean and standard deviation and a lower bound of their ratio, [L]."""
         factor = standard_errors(self.gamma, samples)
@@ -72,14 +70,12 @@ class StudentT(Estimator):
             return formula
         if spread.min() >= NEARLY_EQUAL:
             return formula if cap is None else np.minimum(formula, cap)
-        silent = np.where(ignore, 0.0, np.clip(1.0 - spread / NEARLY_EQUAL, 0.0, 1.0))
         if cap is None:
-            if silent.any():
-                raise InvalidInputError(
-                    f"spread={float(np.min(spread)):.3g}: the samples are nearly equal and say nothing about "
-                    "unseen data; expected a known bound (clip), or samples that differ."
-                )
-            return formula
+            raise InvalidInputError(
+                f"spread={float(np.min(spread)):.3g}: the samples are nearly equal and say nothing about "
+                "unseen data; expected a known bound (clip), or samples that differ."
+            )
+        silent = np.clip(1.0 - spread / NEARLY_EQUAL, 0.0, 1.0)
         with np.errstate(invalid="ignore"):
             between = np.where(silent >= 1.0, cap, (1.0 - silent) * formula + silent * cap)
         return np.minimum(np.where(silent > 0, np.maximum(between, formula), formula), cap)
