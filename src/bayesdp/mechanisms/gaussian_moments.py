@@ -16,7 +16,7 @@ from bayesdp.validation import FloatArray
 IntArray = NDArray[np.int_]
 
 _SAFE = 600.0  # e^600 and its inverse are well inside float64
-_TOP_TERMS = (4, 32)
+_FIRST_WINDOW, _WINDOWS = 4, (32,)
 _NEGLIGIBLE = -33.0  # e^-33 < 1e-14
 _ROWS = 512
 
@@ -27,9 +27,19 @@ def log_excess_moment(u: FloatArray, lambdas: IntArray, sample_rate: float) -> F
     result[u == 0] = -np.inf
     result[np.isinf(u)] = np.inf
     orders, inverse = np.unique(lambdas, return_inverse=True)
-    for rows in _chunks_of_one_octave(u):
-        result[rows] = _chunk(u[rows], orders, sample_rate)[:, inverse]
+    chunks = _chunks_of_one_octave(u)
+    if chunks:
+        k = np.arange(2, _safe_terms(float(u[chunks[0]].max()), orders) + 2)
+        log_weights = np.stack([log_binomial(k, n, sample_rate) for n in (orders + 1).tolist()], axis=1)
+    for rows in chunks:
+        result[rows] = _chunk(u[rows], orders, sample_rate, log_weights)[:, inverse]
     return result
+
+
+def _safe_terms(u: float, orders: IntArray) -> int:
+    """How many of the terms k = 2, 3, ... have exponents that are safe at u."""
+    k = np.arange(2, int(orders[-1]) + 2)
+    return int(np.searchsorted(0.5 * k * (k - 1.0) * u, _SAFE, side="right"))
 
 
 def _chunks_of_one_octave(u: FloatArray) -> list[IntArray]:
@@ -41,25 +51,52 @@ def _chunks_of_one_octave(u: FloatArray) -> list[IntArray]:
     return [g[i : i + _ROWS] for g in groups for i in range(0, len(g), _ROWS)]
 
 
-def _chunk(u: FloatArray, orders: IntArray, rate: float) -> FloatArray:
+def _chunk(u: FloatArray, orders: IntArray, rate: float, log_weights: FloatArray) -> FloatArray:
     top = float(u.max())
-    k = np.arange(2, int(orders[-1]) + 2)
+    safe = _safe_terms(top, orders)  # terms k = 2 .. safe + 1
+    k = np.arange(2, safe + 2)
     pairs: FloatArray = 0.5 * k * (k - 1.0)
-    safe = int(np.searchsorted(pairs * top, _SAFE, side="right"))  # terms k = 2 .. safe + 1
     # Columns are scaled by e^{pairs * top}, so that neither factor leaves the range of float64.
-    exponent = pairs[:safe] * u[:, None]
+    exponent = pairs * u[:, None]
     scaled = np.where(
         exponent < 1.0,
-        np.expm1(np.minimum(exponent, 1.0)) * np.exp(-pairs[:safe] * top),
-        np.exp(exponent - pairs[:safe] * top) - np.exp(-pairs[:safe] * top),
+        np.expm1(np.minimum(exponent, 1.0)) * np.exp(-pairs * top),
+        np.exp(exponent - pairs * top) - np.exp(-pairs * top),
     )
-    weights = np.stack([log_binomial(k[:safe], n, rate) for n in (orders + 1).tolist()], axis=1)
     with np.errstate(divide="ignore", under="ignore"):
-        result = np.log(scaled @ np.exp(weights + pairs[:safe, None] * top))
-    for column, order in enumerate(orders.tolist()):
-        if order > safe:
-            result[:, column] = _with_large_terms(u, order, rate, safe + 2, result[:, column])
+        result = np.log(scaled @ np.exp(log_weights[:safe] + pairs[:, None] * top))
+    first = safe + 2
+    some = int(np.searchsorted(orders, safe, side="right"))
+    many = int(np.searchsorted(orders, first + _FIRST_WINDOW - 1))
+    todo = np.full(result.shape, False)
+    todo[:, some:many] = True
+    if many < len(orders):
+        result[:, many:], done = _with_top_terms(u, orders[many:], rate, first, result[:, many:])
+        todo[:, many:] = ~done
+    for column in np.flatnonzero(todo.any(axis=0)).tolist():
+        rows = todo[:, column]
+        result[rows, column] = _with_large_terms(u[rows], int(orders[column]), rate, first, result[rows, column])
     return result
+
+
+def _with_top_terms(
+    u: FloatArray, orders: IntArray, rate: float, first: int, low: FloatArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """low + the highest terms of each order, [n, L], and where they say everything; elsewhere low is returned."""
+    n = orders + 1
+    ks = np.stack([np.full(len(n), first), *(n - i for i in range(_FIRST_WINDOW + 1))])
+    log_weights = np.stack([log_binomial(k, trials, rate) for k, trials in zip(ks.T, n.tolist(), strict=True)], axis=1)
+    terms = [weight + u[:, None] * (0.5 * k * (k - 1.0)) for weight, k in zip(log_weights, ks, strict=True)]
+    top = np.maximum.reduce(terms[1:-1])
+    total = np.logaddexp(low, top + np.log(sum(np.exp(term - top) for term in terms[1:-1])))
+    # As below, for one window and all orders: what lies between the first term and the highest ones.
+    last = n - _FIRST_WINDOW
+    room = np.minimum((first + 1.0) * (n - first), (last + 1.0) * (n - last))
+    rest = np.maximum(terms[0], terms[-1]) + np.log(n + 1.0 - first - _FIRST_WINDOW)
+    done = (u[:, None] >= (n + 1) / room) & (rest - total < _NEGLIGIBLE)
+    # The logarithm of a binomial probability is concave in k: it is largest in size at an end.
+    rounding = 4 * np.finfo(float).eps * np.maximum(np.abs(log_weights[0]), np.abs(log_weights[1]))
+    return np.where(done, np.logaddexp(total, rest) + rounding, low), done
 
 
 def _with_large_terms(u: FloatArray, order: int, rate: float, first: int, low: FloatArray) -> FloatArray:
@@ -71,7 +108,7 @@ def _with_large_terms(u: FloatArray, order: int, rate: float, first: int, low: F
     rounding = 4 * np.finfo(float).eps * float(np.abs(log_weight).max())
     result = np.full(len(u), np.nan)
     todo = np.arange(len(u))
-    for window in (*_TOP_TERMS, len(k)):
+    for window in (*_WINDOWS, len(k)):
         if window > len(k) or not len(todo):
             continue
         v = u[todo]
