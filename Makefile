@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-slow bench docs lint format clean
+.PHONY: setup demo test test-slow bench storm docs lint format clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -30,6 +30,11 @@ test-slow: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
+	$(BIN)/python -m benchmarks.ledger
+
+# 200 killed writers and 1,000 damaged files; a quarter of an hour.
+storm: setup
+	$(BIN)/python -m benchmarks.ledger_storm
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

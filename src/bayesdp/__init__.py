@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bayesdp.accounting import Account, account
     from bayesdp.calibration import Calibration, calibrate
     from bayesdp.claim import Claim
+    from bayesdp.ledger import Ledger, LedgerError
+    from bayesdp.ledger.composition import compose
     from bayesdp.mechanisms import (
         GaussianLaws,
         Laplace,
@@ -35,6 +37,8 @@ _HOME = {
     "InvalidInputError": "validation",
     "Laplace": "mechanisms",
     "LastLambdaWarning": "accountant",
+    "Ledger": "ledger",
+    "LedgerError": "ledger",
     "PoissonSubsampled": "mechanisms",
     "RandomizedResponse": "mechanisms",
     "SubsampledGaussian": "mechanisms",
@@ -44,6 +48,7 @@ _HOME = {
     "Calibration": "calibration",
     "account": "accounting",
     "calibrate": "calibration",
+    "compose": "ledger.composition",
     "epsilon": "worst_case",
     "from_dp_event": "worst_case",
     "published_reverse_cost": "mechanisms",
@@ -61,6 +66,8 @@ __all__ = [
     "InvalidInputError",
     "Laplace",
     "LastLambdaWarning",
+    "Ledger",
+    "LedgerError",
     "PoissonSubsampled",
     "RandomizedResponse",
     "SubsampledGaussian",
@@ -69,6 +76,7 @@ __all__ = [
     "__version__",
     "account",
     "calibrate",
+    "compose",
     "epsilon",
     "estimators",
     "from_dp_event",

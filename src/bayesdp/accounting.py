@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bayesdp import validation
 from bayesdp.accountant import BayesianAccountant
 from bayesdp.claim import Claim
 from bayesdp.estimators import StudentT
+from bayesdp.ledger import Ledger
 from bayesdp.norms_file import check_norms
 from bayesdp.validation import FloatArray, InvalidInputError, refuse
-from bayesdp.worst_case import WorstCase, worst_case_of
+from bayesdp.worst_case import WorstCase
 
 _LATER = "not available in this version of bayesdp"
 
@@ -82,13 +84,15 @@ def account(
     gamma: float = 0.01,
     shares: Iterable[float] = (0.5, 0.9, 0.99),
     paper_gamma: float = 1e-15,
+    ledger: str | Path | None = None,
     track: Track = iter,
 ) -> Account:
     """Account a run from the norms of audit records, [steps, records], before clipping.
 
     ``noise_std`` is the standard deviation of the noise on the sum of clipped gradients, ``noise_multiplier`` the same
     over ``clip``: give one of them. ``paper_gamma`` is the failure probability of the paper's estimator at one step
-    and order. ``track`` may wrap the steps, for a progress bar.
+    and order. Every step goes into a ledger: a new file ``ledger``, or one in memory. ``track`` may wrap the steps, for
+    a progress bar.
     """
     steps = check_norms(norms)
     clip = validation.positive("clip", clip)
@@ -98,7 +102,11 @@ def account(
     gamma = validation.probability("gamma", gamma)
     listed = tuple(validation.probability("shares", share) for share in shares)
     estimator = StudentT(gamma=validation.probability("paper_gamma", paper_gamma))
-    everyone = worst_case_of([(noise / clip, rate, len(steps))], delta=delta)
+    validation.noise_multiplier(noise / clip)
+    with Ledger() if ledger is None else Ledger.create(ledger) as kept:
+        for row in steps:
+            kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")
+        everyone = kept.worst_case(delta)
     claim, reason = None, None
     try:
         claim = _bayesian(steps, noise, clip, rate, delta, estimator, track)

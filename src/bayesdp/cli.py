@@ -91,6 +91,7 @@ def account(
     fixed_exposures: Annotated[
         bool, typer.Option("--fixed-exposures", help="The norms were fixed before the run.")
     ] = False,
+    ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
     json_: Json = False,
     output: Output = None,
 ) -> None:
@@ -112,10 +113,72 @@ def account(
         gamma=gamma,
         shares=_numbers("shares", shares),
         paper_gamma=paper_gamma,
+        ledger=ledger,
         track=_progress,
     )
     bayesian = str(result.bayesian) if result.bayesian else f"No Bayesian claim: {result.reason}"
     _show(result.to_dict(), f"{result.worst_case.statement()}\n{bayesian}", json_, output)
+
+
+LedgerPath = Annotated[Path, typer.Argument(help="The file of a ledger.")]
+
+
+@app.command()
+def show(
+    ledger: LedgerPath,
+    delta: Delta = 1e-5,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also what batches show about training members: not for release.")
+    ] = False,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """What is in a ledger: steps, noise, rates, exposures of audit records, costs over time.
+
+    Example: bayesdp show run.ledger --json
+    """
+    from bayesdp.ledger import Ledger
+    from bayesdp.ledger.summary import summary, words
+
+    with Ledger.open(ledger, write=False) as opened:
+        values = summary(opened, delta=delta, private=private)
+    _show(values, words(values), json_, output)
+
+
+@app.command()
+def verify(
+    ledger: LedgerPath,
+    seal: Annotated[str | None, typer.Option(help="The seal that was noted when the ledger was closed.")] = None,
+) -> None:
+    """Check a ledger from the first step to the last; exit code 2 and what is wrong if anything was changed.
+
+    Example: bayesdp verify run.ledger
+    """
+    from bayesdp.ledger import Ledger
+    from bayesdp.validation import refuse
+
+    with Ledger.open(ledger, write=False) as opened:
+        if seal is not None and seal != opened.seal:
+            raise refuse("seal", seal, f"{opened.seal}, the seal of this ledger")
+        print(f"{ledger}: complete and unchanged, {opened.steps} steps, seal {opened.seal}")
+
+
+@app.command()
+def compose(
+    ledgers: Annotated[list[Path], typer.Argument(help="Ledgers of runs that took place one after the other.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The new ledger.")],
+) -> None:
+    """One ledger of successive runs on the same people: costs add up, audit records are matched by id.
+
+    Example: bayesdp compose first.ledger second.ledger -o both.ledger
+    """
+    from bayesdp.ledger import Ledger
+    from bayesdp.ledger.composition import compose as compute
+    from bayesdp.ledger.summary import summary, words
+
+    parts = [Ledger.open(path, write=False) for path in ledgers]
+    with compute(parts, output) as composed:
+        print(words(summary(composed)))
 
 
 @app.command()

@@ -52,6 +52,12 @@ def epsilon_from_costs(
     return max(0.0, float(values[best])), best
 
 
+def record_epsilons(costs: FloatArray, lambdas: FloatArray, delta: float) -> FloatArray:
+    """The least epsilon over the orders for each record, [m], by the improved conversion; costs [m, L]."""
+    values = ((costs + (log_constant(lambdas, "improved") - math.log(delta))) / lambdas).min(axis=1)
+    return np.where((costs == 0).any(axis=1), 0.0, np.maximum(values, 0.0))
+
+
 def delta_from_costs(
     costs: FloatArray, lambdas: FloatArray, epsilon: float, conversion: Conversion
 ) -> tuple[float, int]:

@@ -38,6 +38,8 @@ class WorstCase:
     accountant: str
     rdp_epsilon: float
     pld_epsilon: float | None
+    reason: str | None = None
+    "Why there is no finite epsilon, if that is not because of too little noise."
 
     def __float__(self) -> float:
         return self.epsilon
@@ -45,17 +47,18 @@ class WorstCase:
     def statement(self) -> str:
         """The worst case in words; figures are never rounded below themselves."""
         if math.isinf(self.epsilon):
-            return f"For everyone: {_TOO_LITTLE_NOISE}."
+            return f"For everyone: {self.reason or _TOO_LITTLE_NOISE}."
         size = round_up(self.epsilon, 4)
         return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, proved)."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes None with a reason."""
         values: dict[str, Any] = asdict(self)
+        reason = values.pop("reason") or _TOO_LITTLE_NOISE
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None
-                values["reason"] = _TOO_LITTLE_NOISE
+                values["reason"] = reason
         return values
 
 

@@ -28,9 +28,10 @@ def log_excess_moment(u: FloatArray, lambdas: IntArray, sample_rate: float) -> F
     result[np.isinf(u)] = np.inf
     orders, inverse = np.unique(lambdas, return_inverse=True)
     chunks = _chunks_of_one_octave(u)
-    if chunks:
-        k = np.arange(2, _safe_terms(float(u[chunks[0]].max()), orders) + 2)
-        log_weights = np.stack([log_binomial(k, n, sample_rate) for n in (orders + 1).tolist()], axis=1)
+    if not chunks:
+        return result
+    k = np.arange(2, _safe_terms(float(u[chunks[0]].max()), orders) + 2)
+    log_weights = np.stack([log_binomial(k, n, sample_rate) for n in (orders + 1).tolist()], axis=1)
     for rows in chunks:
         result[rows] = _chunk(u[rows], orders, sample_rate, log_weights)[:, inverse]
     return result

@@ -1,0 +1,55 @@
+"""What one step did to the batch it drew: private, because it comes from training members."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesdp.ledger import packing
+from bayesdp.ledger.bins import BinArray, Place, bins_of
+from bayesdp.ledger.grid import FIRST_OWN
+from bayesdp.validation import FloatArray
+
+_HEADER = struct.Struct("<QQH")  # drawn, clipped, number of the rate
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateBatch:
+    """How many records were drawn, how many of them were above the clip bound, and counts [K] of them over bins [K]."""
+
+    drawn: int
+    clipped: int
+    bins: BinArray
+    counts: NDArray[np.int64]
+
+    @staticmethod
+    def of(norms: FloatArray, clipped: int, place: Place) -> PrivateBatch:
+        """Counts of the norms of a batch, of which so many were above the clip bound."""
+        counts = np.bincount(place.keys(norms))
+        keys = np.flatnonzero(counts > 0)
+        return PrivateBatch(len(norms), clipped, bins_of(place.rate, keys), counts[keys])
+
+    def moved(self, place: Place) -> PrivateBatch:
+        """The same batch in another ledger, where its step has another place."""
+        keys = self.bins & 0xFFFF
+        keys[keys >= FIRST_OWN] = place.clip_key
+        counts = np.bincount(keys, self.counts).astype(np.int64)
+        present = np.flatnonzero(counts)
+        return PrivateBatch(self.drawn, self.clipped, bins_of(place.rate, present), counts[present])
+
+    def pack(self, rate: int) -> bytes:
+        """Bytes for the file; all bins are of one rate."""
+        keys = self.bins & np.uint32(0xFFFF)
+        numbers = np.stack([keys, self.counts])
+        numbers[0, 1:] -= keys[:-1]
+        return _HEADER.pack(self.drawn, self.clipped, rate) + packing.pack_small(numbers)
+
+    @staticmethod
+    def unpack(data: bytes) -> PrivateBatch:
+        """From the bytes that ``pack`` gave."""
+        drawn, clipped, rate = _HEADER.unpack_from(data)
+        gaps, counts = packing.unpack_small(data[_HEADER.size :])
+        return PrivateBatch(drawn, clipped, bins_of(rate, np.cumsum(gaps)), counts)

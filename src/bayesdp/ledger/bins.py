@@ -1,0 +1,112 @@
+"""What a bin of the histograms stands for: a sampling rate and an exposure.
+
+Rates and clip bounds get their numbers in the order in which the steps bring them, so that all readers of the same
+steps agree. The first ``OWN_CLIPS`` clip bounds (over the noise) are kept exactly, under keys of their own; later ones,
+in runs whose noise changes at every step, are rounded up on the grid. The first ``OWN_RATES`` sampling rates are kept
+exactly; later ones are rounded up, 32 per octave.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesdp.ledger import grid
+from bayesdp.ledger.grid import KeyArray, Keys
+from bayesdp.validation import FloatArray
+
+OWN_CLIPS = 64
+OWN_RATES = 16
+_SCALE_UP = 1.0 + 2.0**-50  # covers the rounding of 1 / s and of the product with it
+_RATE_DROPS = 52 - 5
+
+BinArray = NDArray[np.uint32]
+"""Bins, [K]: the number of the rate in the upper 16 bits, the key of the exposure in the lower."""
+
+
+def bins_of(rate: int, keys: KeyArray) -> BinArray:
+    """The bins of keys at one rate, [K]."""
+    return keys.astype(np.uint32) | np.uint32(rate << 16)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the exposures of one step go: ``scale`` times a norm is its exposure, never below norm over noise.
+
+    Keys up to ``below_clip`` stand for exposures below the clip bound, which has the key ``clip_key``.
+    """
+
+    rate: int
+    scale: float
+    clip_key: int
+    below_clip: int
+
+    def keys(self, norms: FloatArray) -> Keys:
+        """The key of each norm, [n]; what would be rounded up past the clip bound is at the clip bound."""
+        with np.errstate(over="ignore"):
+            keys = grid.round_up(norms * self.scale)
+        if not keys.all():
+            keys[(keys == 0) & (norms > 0)] = 1  # an exposure that underflowed
+        np.copyto(keys, np.uint16(self.clip_key), where=keys > self.below_clip)
+        return keys
+
+
+class Bins:
+    """The rates and clip bounds of a run so far, in the order of their first step."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self.own: list[float] = []
+        "Exposures that have keys of their own: FIRST_OWN, FIRST_OWN + 1, ..."
+        self._places: dict[tuple[float, float, float | None], Place] = {}
+
+    def place(self, noise_std: float, sample_rate: float, clip: float | None) -> Place:
+        """Where a step with these settings goes; new rates and clip bounds are added."""
+        settings = (noise_std, sample_rate, clip)
+        found = self._places.get(settings)
+        if found is None:
+            exact = math.frexp(noise_std)[0] == 0.5  # a power of 2: nothing is rounded
+            scale = (1.0 if exact else _SCALE_UP) / noise_std
+            clip_key, below = self._clip_key(math.inf if clip is None else clip * scale)
+            found = Place(self.number_of_rate(sample_rate), scale, clip_key, below)
+            if len(self._places) < 4096:  # a cache: settings may differ at every step
+                self._places[settings] = found
+        return found
+
+    def exposures(self, keys: KeyArray) -> FloatArray:
+        """The exposure of each key, [K]; infinity beyond the grid."""
+        values = np.concatenate([grid.VALUES, np.array(self.own)])
+        return values[np.where(keys >= grid.FIRST_OWN, keys - grid.FIRST_OWN + len(grid.VALUES), keys)]
+
+    def moved_to(self, other: Bins, bins: BinArray) -> BinArray:
+        """What ``bins`` [K] of this run are called in another, to which rates and clip bounds are added if need be."""
+        rates = np.array([other.number_of_rate(rate) for rate in self.rates], np.int64)
+        own = np.array([other._clip_key(exposure)[0] for exposure in self.own], np.int64)
+        keys = (bins & 0xFFFF).astype(np.int64)
+        is_own = keys >= grid.FIRST_OWN
+        keys[is_own] = own[keys[is_own] - grid.FIRST_OWN]
+        return (keys | rates[bins >> 16] << 16).astype(np.uint32)
+
+    def number_of_rate(self, rate: float) -> int:
+        """The number of a sampling rate; a new one is added, rounded up if there are many already."""
+        if rate not in self.rates and len(self.rates) >= OWN_RATES:
+            pattern = int(np.float64(rate).view(np.int64))
+            rounded = (pattern + ((1 << _RATE_DROPS) - 1)) >> _RATE_DROPS << _RATE_DROPS
+            rate = float(np.int64(rounded).view(np.float64))
+        if rate not in self.rates:
+            self.rates.append(rate)
+        return self.rates.index(rate)
+
+    def _clip_key(self, exposure: float) -> tuple[int, int]:
+        """The key of a clip bound, and the highest key below it."""
+        if math.isinf(exposure):
+            return grid.BEYOND, grid.BEYOND
+        ceiling = int(grid.round_up(np.array([exposure]))[0])
+        if exposure not in self.own:
+            if len(self.own) >= OWN_CLIPS:
+                return ceiling, ceiling
+            self.own.append(exposure)
+        return grid.FIRST_OWN + self.own.index(exposure), ceiling - 1

@@ -1,0 +1,103 @@
+"""The exposure grid of the ledger: a fixed set of floats to which exposures are rounded up.
+
+There are 256 nodes per octave where exposures are small, and up to 2048 where they are large: there epsilon may grow
+like the fifteenth power of an exposure, and rounding must not add more than 1 % to it. Nodes are floats whose mantissa
+has only its leading bits set; rounding reads the bits of the number: it is exact and the same on every machine.
+
+Every node has a key that fits into 16 bits: 0 is an exposure of exactly 0, then the nodes in ascending order, then
+``BEYOND`` for all that lies above the grid and costs infinity. Keys from ``FIRST_OWN`` to ``KEYS`` stand for exposures
+that are kept exactly, outside the grid: clip bounds (bins.py). A file names the ``VERSION`` of its grid; within one,
+the meaning of a key never changes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from bayesdp.validation import FloatArray
+
+Keys = NDArray[np.uint16]
+KeyArray = NDArray[np.integer]
+
+VERSION = 1
+RESOLUTION = {2.0**-30: 8, 0.25: 9, 0.5: 10, 2.0: 11, 4.0: 10}
+"""From this exposure on, so many bits of the mantissa: 2^bits nodes per octave."""
+CHORDS = {2.0**-30: 6, 0.25: 8}
+"""The same for the ends of chords: enough, because a chord errs by the square of its length only."""
+SMALLEST, TOP = 2.0**-30, 8.0
+FIRST_OWN, KEYS = 13 << 10, 1 << 14
+
+_FINEST = max(RESOLUTION.values())
+_DROPPED = 52 - _FINEST
+
+
+def _pattern(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
+
+
+_FIRST = _pattern(SMALLEST) >> _DROPPED
+_LENGTH = (_pattern(TOP) >> _DROPPED) - _FIRST + 1
+
+
+def _steps(resolution: dict[float, int]) -> NDArray[np.int64]:
+    """How far apart nodes are at each place of the finest grid, in its own steps, [_LENGTH]."""
+    steps = np.empty(_LENGTH, np.int64)
+    for start, bits in resolution.items():
+        steps[(_pattern(start) >> _DROPPED) - _FIRST :] = 1 << (_FINEST - bits)
+    return steps
+
+
+_NODES = np.flatnonzero((np.arange(_LENGTH) + _FIRST) % _steps(RESOLUTION) == 0)
+_CHORD_STEPS = _steps(CHORDS)
+LAST = len(_NODES)
+"""The key of the highest node."""
+BEYOND = LAST + 1
+# The key for each place on the finest grid: 1 is the place of SMALLEST, 0 is below, the last is above the grid.
+_KEY_AT = np.concatenate([[1], np.searchsorted(_NODES, np.arange(_LENGTH)) + 1, [BEYOND]]).astype(np.uint16)
+
+# Added to the bits of an exposure before the last ones are cut off: rounds up, and counts from the first place.
+_UP = (1 << _DROPPED) - 1 - ((_FIRST - 1) << _DROPPED)
+
+VALUES: FloatArray = np.concatenate([[0.0], ((_NODES + _FIRST) << _DROPPED).view(np.float64), [math.inf]])
+"""The exposure of each key of the grid, [BEYOND + 1]."""
+
+
+def round_up(exposure: FloatArray) -> Keys:
+    """The key of the smallest node that is not below each exposure (at least 0, not NaN)."""
+    place = exposure.view(np.int64) + _UP
+    place >>= _DROPPED
+    keys = _KEY_AT.take(place, mode="clip")
+    if not exposure.all():
+        keys[exposure == 0] = 0
+    return keys
+
+
+def chords(keys: KeyArray) -> tuple[KeyArray, sparse.csr_array]:
+    """Nodes [N] and weights [K, N] that stand for ``keys`` [K] of the grid (none beyond), all in ascending order.
+
+    A function that is convex in the squared exposure, as kappa is for all lambdas at once, lies at each key at or below
+    the weighted mean of its values at the nodes: a chord. So a table at few nodes bounds costs at all keys.
+    """
+    keys = keys.astype(np.int64)
+    place = _NODES[np.maximum(keys, 1) - 1]
+    length = _CHORD_STEPS[place]
+    part = (place + _FIRST) % length
+    between = np.flatnonzero(part)
+    start = place[between] - part[between]
+    below = keys.copy()
+    below[between] = _KEY_AT[start + 1]
+    above = _KEY_AT[start + length[between] + 1].astype(np.int64)
+    squares = np.square(VALUES[:-1])
+    low, high = squares[below[between]], squares[above]
+    upper = (squares[keys[between]] - low) / (high - low)
+    nodes = np.union1d(below, above)
+    weights = np.ones(len(keys))
+    weights[between] -= upper
+    rows = np.concatenate([np.arange(len(keys)), between])
+    columns = np.searchsorted(nodes, np.concatenate([below, above]))
+    cells = (np.concatenate([weights, upper]), (rows, columns))
+    return nodes, sparse.csr_array(cells, shape=(len(keys), len(nodes)))

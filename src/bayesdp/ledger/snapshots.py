@@ -1,0 +1,126 @@
+"""Costs of every audit record at about 32 points of a run: epsilon over time for any delta and share.
+
+Points are multiples of a power of 2 that doubles as the run grows. Costs are kept at eight orders that are fixed before
+any run, in 16 bits, rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bayesdp.ledger import grid, packing
+from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.grid import KEYS, KeyArray
+from bayesdp.ledger.histograms import Entry, Histogram, Slice, stacked
+from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.validation import FloatArray
+
+LAMBDAS = (2, 4, 8, 16, 32, 64, 128, 256)
+"""The orders; log-spaced, as an ex-post claim over a mixture of orders needs them."""
+POINTS = 32
+_SUM_UP = 1.0 + 2.0**-12  # covers sums of up to 2^11 single-precision numbers
+_PRODUCT_UP = 1.0 + 2.0**-38
+
+
+def spacing(steps: int) -> int:
+    """Steps between two points in a run of so many steps."""
+    return 1 << max(0, (steps - 1) // POINTS).bit_length()
+
+
+class _Table:
+    """Log-moments [KEYS, L] by key, in double precision and, above 0 in any case, in single precision."""
+
+    def __init__(self) -> None:
+        self.known = np.zeros(KEYS, bool)
+        self.double = np.zeros((KEYS, len(LAMBDAS)))
+        self.single = np.zeros((KEYS, len(LAMBDAS)), np.float32)
+
+    def fill(self, keys: KeyArray, moments: FloatArray) -> None:
+        self.known[keys] = True
+        self.double[keys] = moments
+        with np.errstate(over="ignore"):
+            self.single[keys] = np.where(moments > 0, np.maximum(moments, 1e-37), 0.0)
+
+
+class SnapshotCosts:
+    """Log-moments at ``LAMBDAS`` of every key met so far, by rate."""
+
+    def __init__(self, bins: Bins) -> None:
+        self._bins = bins
+        self._tables: dict[int, _Table] = {}
+
+    def table(self, rate: int, keys: KeyArray) -> _Table:
+        """Log-moments at a rate, filled in at least for ``keys``."""
+        table = self._tables.setdefault(rate, _Table())
+        present = np.zeros(KEYS, bool)
+        present[keys] = True
+        new = np.flatnonzero(present & ~table.known)
+        if len(new):
+            mechanism = SubsampledGaussian(sample_rate=self._bins.rates[rate])
+            table.fill(new, mechanism.log_moment(self._bins.exposures(new), LAMBDAS))
+        return table
+
+    def of_histogram(self, histogram: Histogram) -> FloatArray:
+        """Costs [n, L] of the records of a histogram."""
+        total = np.zeros((histogram.counts.shape[1], len(LAMBDAS)))
+        for rate in np.unique(histogram.bins >> 16).tolist():
+            here = histogram.bins >> 16 == rate
+            keys = histogram.bins[here] & 0xFFFF
+            counts = histogram.counts[here]
+            finite = keys != grid.BEYOND
+            total += counts[finite].T.astype(np.float64) @ self.table(rate, keys).double[keys[finite]]
+            total[counts[~finite].any(axis=0)] = np.inf
+        return total * _PRODUCT_UP
+
+    def of_entries(self, entries: Sequence[Entry], records: slice) -> FloatArray:
+        """Costs [n, L] of some steps of the journal."""
+        total = np.zeros((1, len(LAMBDAS)))
+        for rate, keys in stacked(entries, records):
+            # The journal is long and this runs while a model trains: single precision, rounded up.
+            total = total + self.table(rate, keys).single[keys].sum(axis=0).astype(np.float64) * _SUM_UP
+        return total
+
+
+class Track:
+    """The costs of the records of a slice up to some step; goes on from there, step by step through the journal."""
+
+    def __init__(self, start: Slice, histogram: Histogram, costs: SnapshotCosts) -> None:
+        self._costs, self._records = costs, start.range
+        self._step, self._current = start.through, costs.of_histogram(histogram)
+
+    def advance(self, entries: Sequence[Entry]) -> FloatArray:
+        """The costs [n, L] after the next steps."""
+        self._current = self._current + self._costs.of_entries(entries, self._records)
+        self._step += len(entries)
+        return self._current
+
+    def snapshots(self, before: Slice, entries: Sequence[Entry]) -> tuple[tuple[int, ...], bytes]:
+        """Points and snapshots of a slice once ``entries`` are folded in: those still wanted, and those on the way."""
+        through = before.through + len(entries)
+        every = spacing(through)
+        kept = [number for number, point in enumerate(before.points) if point % every == 0]
+        points = [before.points[number] for number in kept]
+        packed = [read_packed(before)[kept]]
+        for point in range(before.through - before.through % every + every, through + 1, every):
+            costs = self.advance(entries[self._step - before.through : point - before.through])
+            packed.append(packing.pack_costs(costs)[None])
+            points.append(point)
+        self.advance(entries[self._step - before.through :])
+        return tuple(points), np.concatenate(packed).tobytes()
+
+
+def read_packed(of: Slice) -> np.ndarray:
+    """The snapshots of a slice as they are packed, [points, records, L]."""
+    return np.frombuffer(of.snapshots, np.uint16).reshape(len(of.points), of.records, len(LAMBDAS))
+
+
+def of_all(slices: Sequence[Slice]) -> tuple[list[int], FloatArray]:
+    """The points that all slices have, [P], and the costs there, [P, m, L]."""
+    points = [point for point in (slices[0].points if slices else ()) if all(point in one.points for one in slices)]
+    parts = [read_packed(one)[[one.points.index(point) for point in points]] for one in slices]
+    if not parts:
+        return points, np.zeros((0, 0, len(LAMBDAS)))
+    costs = packing.unpack_costs(np.concatenate(parts, axis=1))
+    return points, np.maximum.accumulate(costs, axis=0)  # rounding up could make an earlier one the larger

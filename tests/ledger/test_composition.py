@@ -1,0 +1,133 @@
+"""Composition: two halves are the whole, records are matched by id, what does not fit is refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesdp import InvalidInputError, Ledger, LedgerError, compose
+from bayesdp.ledger import composition, histograms
+
+SETTINGS = [(1.0, 0.1, 1.0), (2.0, 0.1, 1.0), (1.0, 0.5, 2.0), (1.5, 1.0, 1.0)]
+
+
+def record(ledger: Ledger, plan: list[int], norms: np.ndarray) -> Ledger:
+    for number, row in zip(plan, norms, strict=True):
+        noise, rate, clip = SETTINGS[number]
+        audit = None if row[0] > 2 else row
+        ledger.step(noise_std=noise, sample_rate=rate, clip=clip, audit=audit, batch=row[: len(row) // 2])
+    return ledger
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=12), st.integers(0, 12), st.integers(0, 2**32), st.booleans())
+def test_two_halves_are_the_whole(plan: list[int], split: int, seed: int, shuffled: bool) -> None:
+    """Counts, costs, batches and the worst case; the second half may list its audit records in another order."""
+    rng = np.random.default_rng(seed)
+    norms = rng.lognormal(-1, 1, (len(plan), 5))
+    ids = ["a", "b", "c", "d", "e"]
+    order = rng.permutation(5) if shuffled else np.arange(5)
+    whole = record(Ledger(audit_ids=ids), plan, norms)
+    first = record(Ledger(audit_ids=ids), plan[:split], norms[:split])
+    second = Ledger(audit_ids=[ids[i] for i in order])
+    for number, row in zip(plan[split:], norms[split:], strict=True):
+        noise, rate, clip = SETTINGS[number]
+        audit = None if row[0] > 2 else row[order]
+        second.step(noise_std=noise, sample_rate=rate, clip=clip, audit=audit, batch=row[: len(row) // 2])
+    both = first.then(second)
+    assert both.steps == whole.steps
+    assert both.audit_ids == ids
+    assert both.history.runs() == whole.history.runs()
+    assert both.history.bins.rates == whole.history.bins.rates
+    assert both.history.bins.own == whole.history.bins.own
+    mine, other = both.audit.histogram(0), whole.audit.histogram(0)
+    assert np.array_equal(mine.bins, other.bins)
+    assert np.array_equal(mine.counts, other.counts)
+    assert np.array_equal(both.costs(range(1, 20)), whole.costs(range(1, 20)))
+    assert (both.history.audit_clipped, both.history.audited_steps) == (
+        whole.history.audit_clipped,
+        whole.history.audited_steps,
+    )
+    for number in range(1, whole.steps + 1):
+        ours, theirs = both.private_batch(number), whole.private_batch(number)
+        assert ours is not None
+        assert theirs is not None
+        assert (ours.drawn, ours.clipped) == (theirs.drawn, theirs.clipped)
+        assert np.array_equal(ours.bins, theirs.bins)
+        assert np.array_equal(ours.counts, theirs.counts)
+
+
+def test_three_runs_in_slices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In any grouping the same counts; costs along the runs go on where the run before ended."""
+    monkeypatch.setattr(histograms, "SLICE", 4)
+    monkeypatch.setattr(composition, "SLICE", 4)
+    rng = np.random.default_rng(0)
+    ids = list(range(10))
+    norms = rng.lognormal(-1, 0.5, (30, 10))
+    runs = [record(Ledger(audit_ids=ids), [0] * 10, norms[i : i + 10]) for i in (0, 10, 20)]
+    all_at_once = compose(runs, tmp_path / "all.ledger")
+    all_at_once.close()
+    stepwise = runs[0].then(runs[1]).then(runs[2])
+    with Ledger.open(tmp_path / "all.ledger", write=False) as read:
+        assert read.steps == 30
+        assert [run["steps"] for run in read.composed_of] == [10, 10, 10]
+        assert np.array_equal(read.costs(range(1, 9)), stepwise.costs(range(1, 9)))
+        points, costs = read.snapshots()
+        assert points[-1] == 30
+        assert (np.diff(costs, axis=0) >= 0).all()
+        whole = record(Ledger(audit_ids=ids), [0] * 30, norms)
+        exact = whole.costs([2, 4, 8, 16, 32, 64, 128, 256])
+        assert (costs[-1] >= exact * (1 - 1e-12)).all()
+        assert (costs[-1] <= exact * 1.01).all()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "note"), [(None, None, "no ids"), (["a"], None, "no ids"), (["a"], ["b"], "are not those of")]
+)
+def test_without_common_ids_the_worst_case_remains(
+    first: list[str] | None, second: list[str] | None, note: str
+) -> None:
+    ledgers = [record(Ledger(audit_ids=ids), [0, 1], np.array([[0.5], [0.7]])) for ids in (first, second)]
+    both = compose(ledgers)
+    assert (both.steps, both.audit_records, both.audit_ids) == (4, 0, None)
+    assert len(both.notes) == 1
+    assert both.notes[0].startswith("Worst case only: ")
+    assert note in both.notes[0]
+    whole = record(Ledger(), [0, 1, 0, 1], np.array([[0.5]] * 4))
+    assert both.worst_case() == whole.worst_case()
+
+
+def test_a_run_twice_is_refused(tmp_path: Path) -> None:
+    one, other = Ledger(), Ledger()
+    with pytest.raises(LedgerError, match="count twice"):
+        compose([one, one])
+    with pytest.raises(LedgerError, match="count twice"):
+        compose([one.then(other), other], tmp_path / "new.ledger")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_data_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"data='b' .* data='a' .*disjoint data cannot be composed"):
+        compose([Ledger(data="a"), Ledger(data="b")])
+    assert compose([Ledger(data="a"), Ledger()]).data == "a"
+
+
+def test_one_ledger_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="ledgers=1: expected at least two"):
+        compose([Ledger()])
+
+
+def test_a_composed_ledger_is_finished() -> None:
+    both = Ledger().then(Ledger())
+    with pytest.raises(LedgerError, match="is finished"):
+        both.step(noise_std=1.0, sample_rate=0.1, clip=1.0)
+
+
+def test_an_existing_file_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "new.ledger").write_text("precious")
+    with pytest.raises(LedgerError, match="exists already"):
+        compose([Ledger(), Ledger()], tmp_path / "new.ledger")
+    assert (tmp_path / "new.ledger").read_text() == "precious"

@@ -1,0 +1,249 @@
+"""The ledger as its users see it: create, record, resume, read; refused input changes nothing."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bayesdp
+from bayesdp import InvalidInputError, Ledger, LedgerError
+
+STEP: dict[str, Any] = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
+
+
+def fill(ledger: Ledger, norms: np.ndarray) -> None:
+    for row in norms:
+        ledger.step(**STEP, audit=row)
+
+
+@pytest.fixture
+def norms() -> np.ndarray:
+    return np.random.default_rng(0).lognormal(-1, 0.7, (40, 6))
+
+
+def test_create_close_open(tmp_path: Path, norms: np.ndarray) -> None:
+    path = tmp_path / "run.ledger"
+    with Ledger.create(path, data="digits", metadata={"model": "linear", "seed": 3}) as ledger:
+        fill(ledger, norms)
+        costs, seal_before = ledger.costs(range(1, 33)), ledger.seal
+    assert [one.name for one in tmp_path.iterdir()] == ["run.ledger"]
+    with Ledger.open(path, write=False) as read:
+        assert (read.steps, read.audit_records, read.data) == (40, 6, "digits")
+        assert read.metadata == {"model": "linear", "seed": 3}
+        assert np.array_equal(read.costs(range(1, 33)), costs)
+        assert read.seal != seal_before  # counts were folded on closing
+
+
+def test_resume_equals_one_run(tmp_path: Path, norms: np.ndarray) -> None:
+    """Closed and opened again after every few steps, or not closed at all before the next one opens."""
+    path = tmp_path / "run.ledger"
+    Ledger.create(path).close()
+    for start in range(0, 40, 7):
+        ledger = Ledger.open(path)
+        fill(ledger, norms[start : start + 7])
+        if start % 2:
+            ledger.close()
+        del ledger  # gives up the lock
+    whole = Ledger()
+    fill(whole, norms)
+    with Ledger.open(path) as resumed:
+        assert resumed.steps == 40
+        assert np.array_equal(resumed.costs(range(1, 33)), whole.costs(range(1, 33)))
+        assert resumed.snapshots()[0] == whole.snapshots()[0]
+        assert np.allclose(resumed.snapshots()[1], whole.snapshots()[1], rtol=1 / 128)  # one bit of those kept
+
+
+def test_opening_without_a_step_leaves_the_file_as_it_was(tmp_path: Path, norms: np.ndarray) -> None:
+    path = tmp_path / "run.ledger"
+    with Ledger.create(path) as ledger:
+        fill(ledger, norms)
+    before = path.read_bytes()
+    for write in (True, False):
+        Ledger.open(path, write=write).close()
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["run.ledger"]
+
+
+def test_worst_case_is_the_one_of_the_settings() -> None:
+    ledger = Ledger()
+    for number in range(30):
+        ledger.step(noise_std=2.0 if number < 20 else 3.0, sample_rate=0.1, clip=2.0)
+    assert ledger.worst_case(1e-6) == bayesdp.worst_case_of([(1.0, 0.1, 20), (1.5, 0.1, 10)], delta=1e-6)
+    assert Ledger().worst_case().epsilon == 0
+
+
+def test_worst_case_of_a_noise_schedule_is_a_little_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 different noises: merged to at most 64, each to less noise; RDP of all of them is the yardstick."""
+    noises = np.linspace(1.0, 2.0, 200).tolist()
+    ledger = Ledger()
+    for noise in noises:
+        ledger.step(noise_std=noise, sample_rate=0.01, clip=1.0)
+    runs = ledger.history.runs()
+    assert runs is not None
+    assert len(runs) <= 64
+    assert sum(steps for _, _, steps in runs) == 200
+    exact = bayesdp.worst_case.rdp_epsilon([(noise, 0.01, 1) for noise in noises])
+    merged = bayesdp.worst_case.rdp_epsilon(runs)
+    assert exact <= merged <= exact * 1.03
+
+
+def test_a_step_without_clip_has_no_worst_case() -> None:
+    ledger = Ledger()
+    ledger.step(noise_std=1.0, sample_rate=0.1, clip=None, audit=[0.5])
+    worst = ledger.worst_case()
+    assert math.isinf(worst.epsilon)
+    assert worst.to_dict()["reason"] == "a step without a clip bound has no worst case"
+    assert np.isfinite(ledger.costs([1, 2])).all()
+
+
+def test_steps_before_the_first_norms_are_charged_at_the_clip_bound() -> None:
+    ledger = Ledger()
+    ledger.step(**STEP)
+    ledger.step(**STEP, audit=[0.0, 5.0])
+    costs = ledger.costs([1, 2, 3])
+    assert costs[1] == pytest.approx(2 * costs[0])
+    assert (costs[0] > 0).all()
+
+
+def test_batches_are_counted_and_private() -> None:
+    ledger = Ledger()
+    ledger.step(**STEP, batch=[0.5, 0.5, 3.0, 0.0])
+    ledger.step(**STEP, batch=[])
+    ledger.step(**STEP)
+    first, second = ledger.private_batch(1), ledger.private_batch(2)
+    assert first is not None
+    assert second is not None
+    assert (first.drawn, first.clipped, first.counts.tolist()) == (4, 1, [1, 2, 1])
+    assert ledger.history.bins.exposures(first.bins & 0xFFFF).tolist() == [0.0, 0.5, 1.0]
+    assert (second.drawn, second.clipped, second.counts.tolist()) == (0, 0, [])
+    assert ledger.private_batch(3) is None
+    assert ledger.audit_records == 0
+    assert ledger.costs([1]).shape == (0, 1)
+
+
+def test_norms_are_kept_only_if_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "run.ledger"
+    with Ledger.create(path, keep_norms=True) as ledger:
+        ledger.step(**STEP, audit=[0.25, 7.0], batch=[0.1])
+        ledger.step(**STEP)
+    with Ledger.open(path) as read:
+        audit, batch = read.private_norms(1)
+        assert audit is not None
+        assert batch is not None
+        assert (audit.tolist(), batch.tolist()) == ([0.25, 7.0], [0.1])
+        assert read.private_norms(2) == (None, None)
+    with Ledger() as other:
+        other.step(**STEP, audit=[1.0])
+        assert other.private_norms(1) == (None, None)
+
+
+def test_what_a_step_keeps() -> None:
+    ledger = Ledger()
+    assert ledger.step(**STEP, audit=[0.5, 2.0, 3.0], planned_batch=64, source="opacus") == 1
+    (stored,) = ledger.stored_steps()
+    step = stored.step
+    assert (step.noise_std, step.sample_rate, step.clip) == (1.0, 0.1, 1.0)
+    assert (step.planned_batch, step.source, step.audited, step.audit_clipped) == (64.0, "opacus", 3, 2)
+    assert abs(step.time - time.time()) < 60
+
+
+REFUSED = [
+    ({"noise_std": 0.0}, "noise_std=0.0: "),
+    ({"noise_std": math.nan}, "noise_std=nan: "),
+    ({"noise_std": 1e-9}, "noise_multiplier=1e-09: "),
+    ({"sample_rate": 1.5}, "sample_rate=1.5: "),
+    ({"clip": -1.0}, "clip=-1.0: "),
+    ({"clip": math.inf}, "clip=inf: "),
+    ({"audit": []}, "len(audit)=0: "),
+    ({"audit": [0.1]}, "len(audit)=1: expected one norm for each of the 2 audit records."),
+    ({"audit": [0.1, math.nan]}, "audit[1]=nan: "),
+    ({"audit": [0.1, -1.0]}, "audit[1]=-1.0: "),
+    ({"audit": [[0.1, 0.1]]}, "audit.shape=(1, 2): "),
+    ({"batch": [math.inf]}, "batch[0]=inf: "),
+    ({"batch": ["a"]}, "batch=['a']: "),
+    ({"planned_batch": 0}, "planned_batch=0: "),
+    ({"source": 3}, "source=3: "),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_refused_steps_change_nothing(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with Ledger.create(tmp_path / "run.ledger") as ledger:
+        ledger.step(**STEP, audit=[0.1, 0.2], batch=[0.3])
+        seal, costs, rates = ledger.seal, ledger.costs([1, 5]), list(ledger.history.bins.rates)
+        with pytest.raises(InvalidInputError) as error:
+            ledger.step(**(STEP | changes))
+        assert str(error.value).startswith(message)
+        assert "\n" not in str(error.value)
+        assert (ledger.steps, ledger.seal, ledger.history.bins.rates) == (1, seal, rates)
+        assert np.array_equal(ledger.costs([1, 5]), costs)
+        assert ledger.step(**STEP, audit=[0.1, 0.2]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"audit_ids": []}, "audit_ids=[]: "),
+        ({"audit_ids": ["a", "a"]}, "audit_ids=['a', 'a']: "),
+        ({"audit_ids": [1.5]}, "audit_ids=[1.5]: "),
+        ({"data": 3}, "data=3: "),
+        ({"metadata": {"a": math.nan}}, "metadata={'a': nan}: "),
+        ({"metadata": {"a": object()}}, "metadata={'a': <object"),
+    ],
+)
+def test_refused_settings_leave_no_file(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        Ledger.create(tmp_path / "run.ledger", **arguments)
+    assert str(error.value).startswith(message)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "run.ledger"
+    path.write_text("precious")
+    with pytest.raises(LedgerError, match="exists already"):
+        Ledger.create(path)
+    assert path.read_text() == "precious"
+
+
+def test_the_log_of_an_earlier_ledger_is_not_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "run.ledger-wal").write_bytes(b"old")
+    with pytest.raises(LedgerError, match="move it away"):
+        Ledger.create(tmp_path / "run.ledger")
+    assert [one.name for one in tmp_path.iterdir()] == ["run.ledger-wal"]
+
+
+def test_a_closed_ledger_can_be_closed_again_and_not_written(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "run.ledger")
+    ledger.step(**STEP)
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError, match="is closed; Ledger"):
+        ledger.step(**STEP)
+    with Ledger.open(tmp_path / "run.ledger", write=False) as read, pytest.raises(LedgerError, match="read only"):
+        read.step(**STEP)
+
+
+def test_steps_from_several_threads(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "run.ledger") as ledger:
+        threads = [
+            threading.Thread(target=lambda: [ledger.step(**STEP, audit=[0.5]) for _ in range(20)]) for _ in "abc"
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ledger.steps == 60
+
+
+def test_unknown_step_of_a_batch() -> None:
+    ledger = Ledger()
+    ledger.step(**STEP)
+    with pytest.raises(InvalidInputError, match="step=2: expected a step from 1 to 1"):
+        ledger.private_batch(2)
