@@ -83,11 +83,11 @@ class LedgerFile:
             raise LedgerError(path, "expected the file of a ledger, which does not exist")
         if self._write:
             self._head = head.Head(path)
-        self._said = head.read(path)
         try:
-            self._database = _connect(path, "rw") if self._write else _connect_to_read(path)
+            self._said = head.read(path)
+            self._database = _connect_to_read(path)  # what will be refused is not touched; writing comes later
         except BaseException:
-            self._release(remove=self._said is None)
+            self._release(remove=False)
             raise
 
     @staticmethod
@@ -103,20 +103,19 @@ class LedgerFile:
             for ending in (*_LOG, "-head"):
                 if path.with_name(path.name + ending).exists():
                     raise LedgerError(path, f"beside it lies {path.name}{ending} of an earlier ledger; move it away")
-            try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o666))
-            except FileExistsError:
-                raise LedgerError(path, "exists already; Ledger.open continues it") from None
+            if path.exists():
+                raise LedgerError(path, "exists already; Ledger.open continues it")
             try:
                 with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as database:
                     database.execute("PRAGMA synchronous = FULL")
                     _create_tables(database, settings)
-                os.replace(draft, path)
+                _place(draft, path)
                 head.sync_folder(path.parent)
-            except BaseException:
-                for leftover in (path, draft, draft.with_name(draft.name + "-journal")):
+            except FileExistsError:
+                raise LedgerError(path, "exists already; Ledger.open continues it") from None
+            finally:
+                for leftover in (draft, draft.with_name(draft.name + "-journal")):
                     leftover.unlink(missing_ok=True)
-                raise
         return LedgerFile(path, write=True)
 
     # Reading
@@ -125,14 +124,14 @@ class LedgerFile:
     def reading(self) -> Generator[None]:
         """All that is read inside is of one moment, also while another process writes."""
         self._check_open()
-        if self.path != MEMORY:
-            self._said = head.read(Path(self.path))  # before the database, so that it is not ahead of it
         with clear_errors(self.path):
-            self._database.execute("BEGIN")
+            if self.path != MEMORY:
+                self._said = head.read(Path(self.path))  # before the database, so that it is not ahead of it
             try:
+                self._database.execute("BEGIN")
                 yield
             finally:
-                self._database.execute("ROLLBACK")
+                self.roll_back()
 
     def settings(self) -> dict[str, str]:
         """The settings of the run; first of all, that this is a ledger and which version wrote it."""
@@ -144,7 +143,10 @@ class LedgerFile:
         schema = sorted(sql for (sql,) in self._database.execute("SELECT sql FROM sqlite_master") if sql is not None)
         if schema != sorted(_SCHEMA) or self._one("PRAGMA quick_check") != "ok":
             raise LedgerError(self.path, "is damaged")
-        return dict(self._database.execute("SELECT name, value FROM settings"))
+        settings = dict(self._database.execute("SELECT name, value FROM settings"))
+        if not all(isinstance(text, str) for item in settings.items() for text in item):
+            raise LedgerError(self.path, "is damaged: a setting is not text")
+        return settings
 
     def steps(self, first_hash: bytes) -> Iterator[StoredStep]:
         """All steps in order, with the contents beside them; ends in an error if anything is not as it was written."""
@@ -160,11 +162,11 @@ class LedgerFile:
             previous = step.hash(previous)
             if previous != stored_hash:
                 raise LedgerError(self.path, f"step {expected} was changed, or steps are not in their order")
-            if journal is not None and chain.digest(journal) != step.audit_digest:
+            if journal is not None and _digest(journal) != step.audit_digest:
                 raise LedgerError(self.path, f"step {expected}: the journal of its audit records was changed")
-            if chain.digest(batch) != step.batch_digest:
+            if _digest(batch) != step.batch_digest:
                 raise LedgerError(self.path, f"step {expected}: the counts of its batch were changed or removed")
-            if chain.digest(norms) != step.norms_digest:
+            if _digest(norms) != step.norms_digest:
                 raise LedgerError(self.path, f"step {expected}: its norms were changed or removed")
             if said is not None and said[0] == expected and said[1] != previous:
                 raise LedgerError(self.path, f"step {expected} is not the one that was written")
@@ -181,6 +183,9 @@ class LedgerFile:
 
     def slices(self, hash_at: HashAt, steps: int) -> dict[int, Slice]:
         """The slices that were folded, by number; and that the ledger is complete, if it was closed."""
+        closed, closed_steps, seal = self._row("SELECT closed, steps, seal FROM state WHERE number = 1")
+        if closed and closed_steps != steps:
+            raise LedgerError(self.path, f"was closed with {closed_steps} steps and has {steps}")
         found: dict[int, Slice] = {}
         digests: list[bytes] = []
         query = "SELECT number, digest, first, records, through, packed, points, snapshots FROM slices ORDER BY number"
@@ -190,11 +195,8 @@ class LedgerFile:
                 raise LedgerError(self.path, f"the counts of audit records (row {number}) were changed")
             found[number] = one
             digests.append(digest)
-        closed, closed_steps, seal = self._row("SELECT closed, steps, seal FROM state WHERE number = 1")
-        if closed and (closed_steps != steps or seal_of(hash_at(steps), digests) != seal):
-            raise LedgerError(
-                self.path, f"was closed with {closed_steps} steps and has {steps}, or counts were removed"
-            )
+        if closed and seal_of(hash_at(steps), digests) != seal:
+            raise LedgerError(self.path, "is not as it was closed: counts were removed")
         self.closed = bool(closed)
         if not closed and self.path != MEMORY and self._said is None:
             name = head.path_of(Path(self.path)).name
@@ -250,6 +252,11 @@ class LedgerFile:
         digests = [digest for (digest,) in self._database.execute("SELECT digest FROM slices ORDER BY number")]
         return seal_of(chain_hash, digests)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something to fold and to seal before closing."""
+        return self._write and self.is_open and not self.closed
+
     def close(self) -> None:
         """Give up the lock; of a ledger that is closed, leave one plain file without room to spare."""
         settled = False
@@ -264,7 +271,7 @@ class LedgerFile:
         """Give up the lock and leave the files as they are."""
         self.is_open = False
         self._database.close()
-        self._release(remove=self.closed and self._said is None)
+        self._release(remove=False)
 
     def discard(self) -> None:
         """Give up, and remove the files of a ledger that was never complete."""
@@ -311,28 +318,35 @@ class LedgerFile:
         if self._ready:
             return
         with clear_errors(self.path):
+            self.closed = False
             if self._head is not None:
                 self._head.write(steps, chain_hash, sync=True)
-                if self._one("PRAGMA journal_mode = WAL") != "wal":
-                    raise LedgerError(self.path, "cannot be written here: the disk allows no write-ahead log")
+                self._database.close()
+                self._database = _connect(Path(self.path), "rw")
                 for pragma in _DURABLE:
                     self._database.execute(f"PRAGMA {pragma}")
-            with self.transaction():
+            with self.transaction():  # before there is a log, so that the file itself says it
                 self._database.execute("UPDATE state SET closed = 0 WHERE number = 1")
-        self.closed, self._ready = False, True
+            if self._head is not None and self._one("PRAGMA journal_mode = WAL") != "wal":
+                raise LedgerError(self.path, "cannot be written here: the disk allows no write-ahead log")
+        self._ready = True
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[None]:
         """What is written inside is on disk at its end, all of it or nothing."""
         with clear_errors(self.path):
-            self._database.execute("BEGIN IMMEDIATE")
             try:
+                self._database.execute("BEGIN IMMEDIATE")
                 yield
                 self._database.execute("COMMIT")
             except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
+                self.roll_back()
                 raise
+
+    def roll_back(self) -> None:
+        """Leave the transaction that was begun, if any."""
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
 
     def _release(self, *, remove: bool) -> None:
         if self._head is not None:
@@ -377,6 +391,17 @@ def clear_errors(path: Path | str) -> Generator[None]:
         raise LedgerError(path, f"cannot be used ({error.strerror or error})") from error
 
 
+def _place(draft: Path, path: Path) -> None:
+    """Give a file its name, all at once; not if there is one of this name."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without hard links: claim the name, then replace what claimed it
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(draft, path)
+
+
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     address = f"file:{quote(str(path.absolute()))}?mode={mode}"
     database = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=1)
@@ -407,6 +432,11 @@ def _create_tables(database: sqlite3.Connection, settings: Mapping[str, str]) ->
     database.executemany("INSERT INTO settings VALUES (?, ?)", sorted(settings.items()))
     database.execute("INSERT INTO state VALUES (1, 1, 0, ?)", (seal_of(chain.first_hash(settings), []),))
     database.execute("COMMIT")
+
+
+def _digest(content: Any) -> bytes | None:
+    """The digest of what stands in a row; None if that cannot be content."""
+    return chain.digest(content) if content is None or isinstance(content, bytes) else None
 
 
 def _slice(first: Any, records: Any, through: Any, packed: Any, points: Any, snapshots: Any) -> Slice | None:

@@ -50,12 +50,14 @@ class Head:
         except BlockingIOError:
             os.close(self._file)
             raise LedgerError(ledger, "is being written by another process") from None
+        self._empty = os.fstat(self._file).st_size == 0
         if not self._path.exists() or os.fstat(self._file).st_ino != self._path.stat().st_ino:
             os.close(self._file)  # the other process removed it just now
             raise LedgerError(ledger, "was being closed by another process just now; try again")
 
     def write(self, steps: int, head: bytes, *, sync: bool = False) -> None:
         """Say how far the ledger has come."""
+        self._empty = False
         body = _FORMAT.pack(_MAGIC, steps, head)
         os.pwrite(self._file, body + zlib.crc32(body).to_bytes(4, "little"), 0)
         if sync:
@@ -63,8 +65,8 @@ class Head:
             sync_folder(self._path.parent)
 
     def release(self, *, remove: bool) -> None:
-        """Give up the lock; a closed ledger needs no head."""
-        if remove:
+        """Give up the lock; a closed ledger needs no head, and an empty one says nothing."""
+        if remove or self._empty:
             self._path.unlink(missing_ok=True)
         os.close(self._file)
 

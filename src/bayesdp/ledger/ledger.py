@@ -284,7 +284,7 @@ class Ledger:
         with self._lock:
             if self._file.is_open:
                 try:
-                    if not self._file.closed:
+                    if self._file.unfinished:
                         self._begin()
                         for number in range(len(self._audit.slices)):
                             self._fold(number, self._audit.steps, tight=True)
@@ -315,6 +315,7 @@ class Ledger:
     def _now(self) -> History:
         """The history, read again if the last write did not end well."""
         if self._stale:
+            self._file.roll_back()
             self._load()
         return self._history
 
