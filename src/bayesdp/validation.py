@@ -26,7 +26,10 @@ def refuse(name: str, value: object, expected: str) -> InvalidInputError:
 def _brief(value: object) -> str:
     if isinstance(value, float):  # also a NumPy float, whose own repr is np.float64(...)
         return repr(float(value))
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # a whole number of more digits than Python writes
+        text = type(value).__name__
     return text if len(text) <= 80 else text[:77] + "..."
 
 

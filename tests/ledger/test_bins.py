@@ -71,9 +71,10 @@ def test_many_rates_are_rounded_up_and_stay_few() -> None:
     rates = np.linspace(0.01, 0.02, 1000).tolist()
     for rate in rates:
         kept = bins.rates[bins.place(1.0, rate, 1.0).rate]
-        assert rate <= kept <= rate * (1 + 1 / 32)
+        assert rate <= kept <= rate * (1 + 1 / 16)
+        assert bins.least_rate(bins.rates.index(kept)) <= rate
     assert bins.rates[:OWN_RATES] == rates[:OWN_RATES]
-    assert len(bins.rates) <= OWN_RATES + 34
+    assert len(bins.rates) <= OWN_RATES + 18
     assert bins.rates[bins.place(1.0, 1.0, 1.0).rate] == 1.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesdp import InvalidInputError, Ledger, LedgerError, compose
+from bayesdp import InvalidInputError, Ledger, LedgerError, SubsampledGaussian, compose
 from bayesdp.ledger import composition, histograms
 
 SETTINGS = [(1.0, 0.1, 1.0), (2.0, 0.1, 1.0), (1.0, 0.5, 2.0), (1.5, 1.0, 1.0)]
@@ -131,3 +131,35 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="exists already"):
         compose([Ledger(), Ledger()], tmp_path / "new.ledger")
     assert (tmp_path / "new.ledger").read_text() == "precious"
+
+
+def test_more_rates_and_clips_than_are_kept_exactly() -> None:
+    """A rate that is exact in one run and rounded in the other; clip bounds beyond 64; composed of composed."""
+    ids = ["a", "b"]
+    lambdas = [2, 4, 8, 16, 32, 64, 128, 256]
+    runs: list[Ledger] = []
+    exact = np.zeros((2, 8))
+    for first in (1, 0, 2):
+        ledger = Ledger(audit_ids=ids)
+        rates = [0.0123] if first == 1 else [0.02 + 0.001 * (i + first) for i in range(20)] + [0.0123]
+        for number in range(80):
+            noise, rate = 1 + number / 50 + first / 100, rates[number % len(rates)]
+            ledger.step(noise_std=noise, sample_rate=rate, clip=1.0, audit=[2.0, 0.3])
+            exact += SubsampledGaussian(sample_rate=rate).log_moment([1 / noise, 0.3 / noise], lambdas)
+        runs.append(ledger)
+    for both in (compose(runs), runs[0].then(runs[1]).then(runs[2]), compose([runs[2].then(runs[0]), runs[1]])):
+        assert both.steps == 240
+        assert (both.costs(lambdas) >= exact * (1 - 1e-12)).all()
+        assert (both.costs(lambdas)[:, :3] <= exact[:, :3] * 1.1).all()
+        points, along = both.snapshots()
+        assert points[-1] > 220
+        assert (along[-1, :, :3] >= 0.8 * exact[:, :3]).all()
+
+
+def test_the_curve_over_time_covers_all_runs() -> None:
+    runs = [record(Ledger(audit_ids=["a"]), [0] * 101, np.full((101, 1), 0.5)) for _ in range(2)]
+    points, costs = runs[0].then(runs[1]).snapshots()
+    assert 20 <= len(points) <= 32
+    assert min(points) < 20
+    assert max(points) > 180
+    assert (np.diff(costs[:, 0, 0]) > 0).all()

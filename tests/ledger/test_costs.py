@@ -71,7 +71,7 @@ def test_one_per_cent_over_the_whole_range() -> None:
         bins.number_of_rate(rate)
         present = np.array([key], np.uint32)
         table = CostTable(bins, present, lambdas)
-        costs = table.product(table.spread(Histogram(present, np.array([[1]]))))
+        costs = table.costs(Histogram(present, np.array([[1]])))
         exact = SubsampledGaussian(sample_rate=rate).log_moment([grid.VALUES[key - 1] * (1 + 1e-12)], lambdas)
         epsilon, truth = (record_epsilons(repeats * one, lambdas, delta)[0] for one in (costs, exact))
         assert epsilon >= truth

@@ -13,6 +13,9 @@ import pytest
 
 import bayesdp
 from bayesdp import InvalidInputError, Ledger, LedgerError
+from bayesdp.conversion import record_epsilons
+from bayesdp.ledger import histograms
+from bayesdp.worst_case import rdp_epsilon
 
 STEP: dict[str, Any] = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
 
@@ -78,19 +81,17 @@ def test_worst_case_is_the_one_of_the_settings() -> None:
     assert Ledger().worst_case().epsilon == 0
 
 
-def test_worst_case_of_a_noise_schedule_is_a_little_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 different noises: merged to at most 64, each to less noise; RDP of all of them is the yardstick."""
-    noises = np.linspace(1.0, 2.0, 200).tolist()
+def test_worst_case_of_a_noise_schedule_is_a_little_above() -> None:
+    """200 different noises are merged, each to less noise; RDP of all of them is the yardstick."""
+    noises = np.linspace(1.0, 1.25, 200).tolist()
     ledger = Ledger()
     for noise in noises:
         ledger.step(noise_std=noise, sample_rate=0.01, clip=1.0)
-    runs = ledger.history.runs()
-    assert runs is not None
-    assert len(runs) <= 64
-    assert sum(steps for _, _, steps in runs) == 200
-    exact = bayesdp.worst_case.rdp_epsilon([(noise, 0.01, 1) for noise in noises])
-    merged = bayesdp.worst_case.rdp_epsilon(runs)
-    assert exact <= merged <= exact * 1.03
+    exact = rdp_epsilon([(noise, 0.01, 1) for noise in noises])
+    worst = ledger.worst_case()
+    assert exact <= worst.rdp_epsilon <= exact * 1.02
+    assert worst.pld_epsilon is not None
+    assert worst.epsilon == worst.pld_epsilon < exact
 
 
 def test_a_step_without_clip_has_no_worst_case() -> None:
@@ -169,6 +170,8 @@ REFUSED = [
     ({"batch": ["a"]}, "batch=['a']: "),
     ({"planned_batch": 0}, "planned_batch=0: "),
     ({"source": 3}, "source=3: "),
+    ({"source": "\ud800"}, "source='\\ud800': "),
+    ({"noise_std": 1e-310, "clip": None}, "noise_std=1e-310: "),
 ]
 
 
@@ -190,6 +193,13 @@ def test_refused_steps_change_nothing(tmp_path: Path, changes: dict[str, Any], m
     ("arguments", "message"),
     [
         ({"audit_ids": []}, "audit_ids=[]: "),
+        ({"audit_ids": "abc"}, "audit_ids='abc': "),
+        ({"audit_ids": 5}, "audit_ids=5: "),
+        ({"audit_ids": [[1]]}, "audit_ids=[[1]]: "),
+        ({"audit_ids": [True]}, "audit_ids=[True]: "),
+        ({"metadata": 5}, "metadata=5: "),
+        ({"metadata": {"a": 10**5000}}, "metadata=dict: "),
+        ({"data": "\ud800"}, "data='\\ud800': "),
         ({"audit_ids": ["a", "a"]}, "audit_ids=['a', 'a']: "),
         ({"audit_ids": [1.5]}, "audit_ids=[1.5]: "),
         ({"data": 3}, "data=3: "),
@@ -247,3 +257,109 @@ def test_unknown_step_of_a_batch() -> None:
     ledger.step(**STEP)
     with pytest.raises(InvalidInputError, match="step=2: expected a step from 1 to 1"):
         ledger.private_batch(2)
+
+
+@pytest.mark.parametrize("path", ["", "/", "a\0b", "\ud800", None, 3, b"x"])
+def test_impossible_paths(path: Any) -> None:
+    with pytest.raises(InvalidInputError, match="path="):
+        Ledger.create(path)
+    with pytest.raises(InvalidInputError, match="path="):
+        Ledger.open(path)
+
+
+def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ledgers of the same relative name: closing one leaves the other alone."""
+    ledgers: list[Ledger] = []
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        ledgers.append(Ledger.create("run.ledger"))
+        ledgers[-1].step(**STEP)
+    ledgers[0].close()
+    assert (tmp_path / "y" / "run.ledger-head").exists()
+    assert sorted(one.name for one in (tmp_path / "x").iterdir()) == ["run.ledger"]
+    ledgers[1].close()
+
+
+def test_a_link_leads_to_the_same_lock(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "run.ledger")
+    with Ledger.create(tmp_path / "run.ledger"), pytest.raises(LedgerError, match="another process"):
+        Ledger.open(tmp_path / "link")
+
+
+def test_the_first_audited_step_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many steps without norms, so that a fold is due as soon as the number of records is known."""
+    monkeypatch.setattr(histograms, "_SHORTEST", 8)
+    monkeypatch.setattr(histograms, "_LONGEST", 8)
+    ledger = Ledger.create(tmp_path / "run.ledger")
+    for _ in range(20):
+        ledger.step(**STEP)
+
+    def fail(_: object) -> None:
+        raise OSError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger._file, "insert", fail)
+        with pytest.raises(LedgerError, match="broken"):
+            ledger.step(**STEP, audit=[0.5, 0.1])
+    assert (ledger.steps, ledger.audit_records) == (20, 0)
+    assert ledger.step(**STEP, audit=[0.5, 0.1, 0.2]) == 21
+    ledger.close()
+    with Ledger.open(tmp_path / "run.ledger", write=False) as read:
+        assert (read.steps, read.audit_records) == (21, 3)
+
+
+def test_readers_in_other_threads_see_whole_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While steps are recorded and folded, costs always are those of as many steps as there were."""
+    monkeypatch.setattr(histograms, "_SHORTEST", 8)
+    monkeypatch.setattr(histograms, "_LONGEST", 8)
+    problems: list[str] = []
+    with Ledger.create(tmp_path / "run.ledger") as ledger:
+        ledger.step(**STEP, audit=[0.5])
+        single = ledger.costs([2])[0, 0]
+        done = threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                before = ledger.steps
+                costs, after = ledger.costs([2])[0, 0], ledger.steps
+                stored = len(ledger.stored_steps())
+                if not (before - 0.01 <= costs / single <= after + 0.01 and after <= stored):
+                    problems.append(f"{before} {costs / single} {after} {stored}")
+
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(150):
+            ledger.step(**STEP, audit=[0.5])
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert problems == []
+        assert ledger.steps == 151
+    with Ledger.open(tmp_path / "run.ledger", write=False) as closed:
+        assert closed.steps == 151
+
+
+def test_rounding_includes_rates_and_what_is_beyond_the_grid() -> None:
+    ledger = Ledger()
+    rates = np.linspace(0.1, 0.2, 60).tolist()
+    for rate in rates:
+        ledger.step(noise_std=1.0, sample_rate=rate, clip=1.0, audit=[0.5])
+    lambdas = np.arange(1.0, 257)
+    exact = sum(bayesdp.SubsampledGaussian(sample_rate=rate).log_moment([0.5], lambdas) for rate in rates)
+    rounded, truth = (record_epsilons(np.asarray(costs), lambdas, 1e-5) for costs in (ledger.costs(lambdas), exact))
+    assert 0.001 < rounded[0] / truth[0] - 1 <= ledger.rounding() < 0.1
+    ledger.step(noise_std=1.0, sample_rate=0.1, clip=None, audit=[9.0])
+    assert math.isinf(ledger.rounding())
+
+
+def test_many_different_settings_have_a_worst_case() -> None:
+    ledger = Ledger()
+    rng = np.random.default_rng(0)
+    for noise, rate in zip(rng.uniform(1, 20, 60).tolist(), rng.uniform(0.001, 0.5, 60).tolist(), strict=True):
+        ledger.step(noise_std=noise, sample_rate=rate, clip=1.0)
+    ledger.step(noise_std=1e-6, sample_rate=0.01, clip=1.0)
+    worst = ledger.worst_case()
+    assert worst.accountant == "RDP"
+    assert worst.epsilon > 0

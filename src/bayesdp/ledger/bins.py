@@ -3,12 +3,13 @@
 Rates and clip bounds get their numbers in the order in which the steps bring them, so that all readers of the same
 steps agree. The first ``OWN_CLIPS`` clip bounds (over the noise) are kept exactly, under keys of their own; later ones,
 in runs whose noise changes at every step, are rounded up on the grid. The first ``OWN_RATES`` sampling rates are kept
-exactly; later ones are rounded up, 32 per octave.
+exactly; later ones are rounded up, 16 per octave.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,8 @@ from bayesdp.validation import FloatArray
 OWN_CLIPS = 64
 OWN_RATES = 16
 _SCALE_UP = 1.0 + 2.0**-50  # covers the rounding of 1 / s and of the product with it
-_RATE_DROPS = 52 - 5
+_RATE_BITS = 4
+_RATE_DROPS = 52 - _RATE_BITS
 
 BinArray = NDArray[np.uint32]
 """Bins, [K]: the number of the rate in the upper 16 bits, the key of the exposure in the lower."""
@@ -57,9 +59,9 @@ class Place:
 class Bins:
     """The rates and clip bounds of a run so far, in the order of their first step."""
 
-    def __init__(self) -> None:
-        self.rates: list[float] = []
-        self.own: list[float] = []
+    def __init__(self, rates: Iterable[float] = (), own: Iterable[float] = ()) -> None:
+        self.rates = list(rates)
+        self.own = list(own)
         "Exposures that have keys of their own: FIRST_OWN, FIRST_OWN + 1, ..."
         self._places: dict[tuple[float, float, float | None], Place] = {}
 
@@ -82,13 +84,24 @@ class Bins:
         return values[np.where(keys >= grid.FIRST_OWN, keys - grid.FIRST_OWN + len(grid.VALUES), keys)]
 
     def moved_to(self, other: Bins, bins: BinArray) -> BinArray:
-        """What ``bins`` [K] of this run are called in another, to which rates and clip bounds are added if need be."""
-        rates = np.array([other.number_of_rate(rate) for rate in self.rates], np.int64)
+        """What ``bins`` [K] of this run are called in another, which knows all rates of this one."""
+        rates = np.array([other.rates.index(rate) for rate in self.rates], np.int64)
         own = np.array([other._clip_key(exposure)[0] for exposure in self.own], np.int64)
         keys = (bins & 0xFFFF).astype(np.int64)
         is_own = keys >= grid.FIRST_OWN
         keys[is_own] = own[keys[is_own] - grid.FIRST_OWN]
         return (keys | rates[bins >> 16] << 16).astype(np.uint32)
+
+    @staticmethod
+    def union(runs: Sequence[Bins]) -> Bins:
+        """The rates and clip bounds of several runs, as many as there are keys for; the rest is rounded up."""
+        rates = dict.fromkeys(rate for run in runs for rate in run.rates)
+        own = dict.fromkeys(exposure for run in runs for exposure in run.own)
+        return Bins(rates, list(own)[: grid.KEYS - grid.FIRST_OWN])
+
+    def least_rate(self, number: int) -> float:
+        """What a rate can have been before it was rounded up."""
+        return self.rates[number] / (1 if number < OWN_RATES else 1 + 2.0**-_RATE_BITS)
 
     def number_of_rate(self, rate: float) -> int:
         """The number of a sampling rate; a new one is added, rounded up if there are many already."""

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from bayesdp.ledger import chain, packing
 from bayesdp.ledger.batches import PrivateBatch
+from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.file import MEMORY, LedgerFile, StoredStep
 from bayesdp.ledger.histograms import SLICE, Histogram, Slice, total
 from bayesdp.ledger.history import History
-from bayesdp.ledger.ledger import Ledger, new_settings
+from bayesdp.ledger.ledger import Ledger, checked_path, new_settings
 from bayesdp.ledger.snapshots import LAMBDAS, POINTS, SnapshotCosts
 from bayesdp.validation import InvalidInputError, refuse
 
@@ -26,23 +27,30 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
 
     Audit records are matched by their ids. Without ids, or if they are not the same in all ledgers, only the worst case
     remains; the new ledger's notes say so. Refused: a run given twice, and runs on data of different names, which may
-    be of different people (runs on disjoint data cannot be composed in this version).
+    be of different people (runs on disjoint data cannot be composed in this version). Norms that were kept as given
+    stay in the ledgers of the runs.
     """
     _check(ledgers)
     ids, note = _common_ids(ledgers)
     runs = [run for one in ledgers for run in (one.composed_of or [_as_run(one)])]
     data = next((one.data for one in ledgers if one.data is not None), None)
     settings = new_settings(audit_ids=ids, data=data, metadata=None, keep_norms=False)
-    settings |= {"composed_of": json.dumps(runs), "notes": json.dumps([note] if note else [])}
-    file = LedgerFile.create(MEMORY if path is None else Path(path), settings)
+    bins = Bins.union([one.history.bins for one in ledgers])
+    settings |= {
+        "composed_of": json.dumps(runs),
+        "notes": json.dumps([note] if note else []),
+        "bins": json.dumps([bins.rates, bins.own]),
+    }
+    file = LedgerFile.create(MEMORY if path is None else checked_path(path), settings)
     try:
-        history = History(chain.first_hash(settings))
+        history = History(chain.first_hash(settings), bins)
         file.begin(0, history.hash)
         with file.transaction():
             for stored in _steps(ledgers, history, audited=ids is not None):
                 file.insert(stored)
             for number, one in enumerate(_slices(ledgers, ids, history) if ids is not None else ()):
                 file.put(number, one, history.hash)
+        file.load_digests()
         file.seal(history.steps, history.hash)
         return Ledger.from_file(file)
     except BaseException:
@@ -51,6 +59,8 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
 
 
 def _check(ledgers: Sequence[Ledger]) -> None:
+    if not all(isinstance(one, Ledger) for one in ledgers):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refuse("ledgers", list(ledgers), "ledgers")
     if len(ledgers) < 2:
         raise refuse("ledgers", len(ledgers), "at least two to compose")
     seen: dict[str, str] = {}
@@ -105,10 +115,11 @@ def _steps(ledgers: Sequence[Ledger], history: History, *, audited: bool) -> Ite
                 audit_clipped=stored.step.audit_clipped if audited else 0,
                 audit_digest=chain.NOTHING,
                 batch_digest=chain.digest(batch),
+                norms_digest=chain.NOTHING,
             )
             step_hash = step.hash(history.hash)
             history.add(step, step_hash)
-            yield StoredStep(step, step_hash, None, batch, stored.norms)
+            yield StoredStep(step, step_hash, None, batch, None)
 
 
 def _slices(ledgers: Sequence[Ledger], ids: list[str | int], history: History) -> Iterator[Slice]:

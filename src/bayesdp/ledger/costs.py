@@ -7,23 +7,19 @@ at the exact ones.
 
 from __future__ import annotations
 
-import functools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from bayesdp.ledger import grid
 from bayesdp.ledger.bins import BinArray, Bins
-from bayesdp.ledger.histograms import AuditHistograms, Histogram
+from bayesdp.ledger.histograms import AuditHistograms, CountArray, Histogram
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.validation import FloatArray
 
 _ROUND_UP = 1.0 + 2.0**-38  # covers the rounding in sums of up to 2^14 products and in the chords' weights
-_AT_ONCE = 8  # slices that are held unpacked
 _CHORDS_FROM = 16  # lambdas; for fewer, the table is cheap at every key
 
 Rounding = Literal["up", "down"]
@@ -33,68 +29,71 @@ def audit_costs(histograms: AuditHistograms, bins: Bins, lambdas: FloatArray, ro
     """K_x(lambda) of all audit records, [m, L]; rounded down only to see what rounding up may have added."""
     table = CostTable(bins, histograms.bins(), lambdas, rounding)
     result = np.empty((histograms.records or 0, len(lambdas)))
-
-    def spread(number: int) -> Spread:
-        return table.spread(histograms.histogram(number))
-
-    with ThreadPoolExecutor(2) as pool:
-        pool.submit(lambda: table.moments)  # while the first histograms are unpacked
-        for first in range(0, len(histograms.slices), _AT_ONCE):
-            slices = histograms.slices[first : first + _AT_ONCE]
-            for one, counts in zip(slices, pool.map(spread, range(first, first + len(slices))), strict=True):
-                result[one.range] = table.product(counts)
+    for number, one in enumerate(histograms.slices):
+        result[one.range] = table.costs(histograms.histogram(number))
     return result
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Counts moved to the nodes of chords, [N, n], the numbers of these nodes, and who has a count beyond the grid."""
+class _RateTable:
+    """For the bins of one rate: weights [K, N] from bins to nodes, and log-moments [N, L] at the nodes."""
 
-    counts: FloatArray
-    nodes: NDArray[np.integer]
-    beyond: NDArray[np.bool_]
+    present: BinArray
+    weights: Any
+    moments: FloatArray
 
 
 class CostTable:
     """Log-moments for the given bins of a run."""
 
     def __init__(self, bins: Bins, present: BinArray, lambdas: FloatArray, rounding: Rounding = "up") -> None:
-        self._present = present
-        self._beyond = (present & 0xFFFF) == grid.BEYOND
         self._lambdas = lambdas
-        self._nodes: list[tuple[float, FloatArray]] = []  # sampling rate, exposures
-        weights: list[Any] = [sparse.csr_array((0, 0))]
+        self._infinite = rounding == "up"  # what is beyond the grid
         rates: list[int] = np.unique(present >> 16).tolist()
-        for rate in rates:
-            keys = (present[present >> 16 == rate] & 0xFFFF).astype(np.int64)
-            on_grid, own = keys[keys < grid.BEYOND], keys[keys >= grid.FIRST_OWN]
-            if rounding == "up" and len(lambdas) >= _CHORDS_FROM:
-                nodes, weight = grid.chords(on_grid)
-            else:
-                nodes = on_grid if rounding == "up" else np.maximum(on_grid - 1, 0)
-                weight = sparse.eye_array(len(on_grid))
-            self._nodes.append((bins.rates[rate], bins.exposures(np.concatenate([nodes, own]))))
-            beyond = sparse.csr_array((np.count_nonzero(keys == grid.BEYOND), 0))
-            weights += [weight, beyond, sparse.eye_array(len(own))]
-        self._weights: Any = sparse.csr_array(sparse.block_diag(weights))
-        "From bins to nodes, [K, N]."
+        self._tables = {
+            rate: _rate_table(bins, rate, present[present >> 16 == rate], lambdas, rounding) for rate in rates
+        }
 
-    @functools.cached_property
-    def moments(self) -> FloatArray:
-        """Log-moments at the nodes, [N, L]."""
-        parts = [SubsampledGaussian(sample_rate=q).log_moment(e, self._lambdas) for q, e in self._nodes]
-        return np.concatenate([np.zeros((0, len(self._lambdas))), *parts])
+    def costs(self, histogram: Histogram) -> FloatArray:
+        """K_x(lambda), [n, L], for histograms whose bins are among those given."""
+        total = np.zeros((histogram.counts.shape[1], len(self._lambdas)))
+        ends = np.flatnonzero(np.diff(histogram.bins >> 16)) + 1
+        for here in np.split(np.arange(len(histogram.bins)), ends):
+            if len(here):
+                first, last = int(here[0]), int(here[-1]) + 1
+                total += self._one_rate(histogram.bins[first:last], histogram.counts[first:last])
+        return total * _ROUND_UP
 
-    def spread(self, histogram: Histogram) -> Spread:
-        """The counts of a histogram, whose bins are among those given, moved to the nodes."""
-        place = np.searchsorted(self._present, histogram.bins)
-        to_nodes: Any = self._weights[place].T.tocsr()
+    def _one_rate(self, bins: BinArray, counts: CountArray) -> FloatArray:
+        table = self._tables[int(bins[0]) >> 16]
+        place = np.searchsorted(table.present, bins)
+        assert np.array_equal(table.present[place], bins)
+        to_nodes = table.weights[place].T.tocsr()
         used = np.flatnonzero(np.diff(to_nodes.indptr))
-        counts = to_nodes[used] @ histogram.counts.astype(np.float64)
-        return Spread(counts, used, np.any(histogram.counts[self._beyond[place]], axis=0))
+        costs = (to_nodes[used] @ counts.astype(np.float64)).T @ table.moments[used]
+        beyond = (bins & 0xFFFF) == grid.BEYOND
+        if self._infinite and beyond.any():
+            costs[counts[beyond].any(axis=0)] = np.inf
+        return costs
 
-    def product(self, spread: Spread) -> FloatArray:
-        """K_x(lambda), [n, L]."""
-        total = (spread.counts.T @ self.moments[spread.nodes]) * _ROUND_UP
-        total[spread.beyond] = np.inf
-        return total
+
+def _rate_table(bins: Bins, rate: int, present: BinArray, lambdas: FloatArray, rounding: Rounding) -> _RateTable:
+    keys = (present & 0xFFFF).astype(np.int64)
+    on_grid, own = keys[keys < grid.BEYOND], keys[keys >= grid.FIRST_OWN]
+    exposures = bins.exposures(own)
+    if rounding == "up" and len(lambdas) >= _CHORDS_FROM:
+        nodes, weights = grid.chords(on_grid)
+    else:
+        nodes, weights = on_grid, sparse.eye_array(len(on_grid))
+    if rounding == "down":
+        nodes = np.maximum(nodes - 1, 0)
+        exposures = grid.VALUES[
+            np.minimum(grid.round_up(exposures) - 1, grid.LAST)
+        ]  # what is rounded to the clip bound
+    beyond = np.count_nonzero(keys == grid.BEYOND)
+    on_top = sparse.eye_array(beyond) if rounding == "down" else sparse.csr_array((beyond, 0))
+    nodes = np.concatenate([nodes, np.full(on_top.shape[1], grid.LAST)])
+    mechanism = SubsampledGaussian(sample_rate=bins.rates[rate] if rounding == "up" else bins.least_rate(rate))
+    moments = mechanism.log_moment(np.concatenate([grid.VALUES[nodes], exposures]), lambdas)
+    all_weights = sparse.csr_array(sparse.block_diag([weights, on_top, sparse.eye_array(len(own))]))
+    return _RateTable(present, all_weights, moments)

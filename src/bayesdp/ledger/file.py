@@ -64,6 +64,7 @@ class LedgerFile:
     def __init__(self, path: Path | str, *, write: bool) -> None:
         """Connect to a ledger that exists; ``write`` also locks it."""
         self.path = path
+        self._real = Path(path).resolve()  # whatever the working directory will be, and past links
         self._write = write
         self._head: head.Head | None = None
         self.closed = True
@@ -71,16 +72,17 @@ class LedgerFile:
         self.is_open = True
         self._ready = False
         self._said: tuple[int, bytes] | None = None  # what the head said: steps, and the hash of the last
+        self._digests: dict[int, bytes] = {}  # of the slices
         self._process = os.getpid()
         with clear_errors(path):
             if path == MEMORY:
                 self._database = sqlite3.connect(MEMORY, isolation_level=None, check_same_thread=False)
             else:
-                self._open(Path(path))
+                self._open(self._real)
 
     def _open(self, path: Path) -> None:
         if not path.is_file():
-            raise LedgerError(path, "expected the file of a ledger, which does not exist")
+            raise LedgerError(self.path, "expected the file of a ledger, which does not exist")
         if self._write:
             self._head = head.Head(path)
         try:
@@ -97,7 +99,7 @@ class LedgerFile:
             file = LedgerFile(MEMORY, write=True)
             _create_tables(file._database, settings)
             return file
-        path = Path(path)
+        given, path = path, Path(path).resolve()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         with clear_errors(path):
             for ending in (*_LOG, "-head"):
@@ -116,7 +118,7 @@ class LedgerFile:
             finally:
                 for leftover in (draft, draft.with_name(draft.name + "-journal")):
                     leftover.unlink(missing_ok=True)
-        return LedgerFile(path, write=True)
+        return LedgerFile(given, write=True)
 
     # Reading
 
@@ -126,7 +128,8 @@ class LedgerFile:
         self._check_open()
         with clear_errors(self.path):
             if self.path != MEMORY:
-                self._said = head.read(Path(self.path))  # before the database, so that it is not ahead of it
+                self._said = head.read(self._real)  # before the database, so that it is not ahead of it
+            self._check_free()
             try:
                 self._database.execute("BEGIN")
                 yield
@@ -187,19 +190,19 @@ class LedgerFile:
         if closed and closed_steps != steps:
             raise LedgerError(self.path, f"was closed with {closed_steps} steps and has {steps}")
         found: dict[int, Slice] = {}
-        digests: list[bytes] = []
+        digests: dict[int, bytes] = {}
         query = "SELECT number, digest, first, records, through, packed, points, snapshots FROM slices ORDER BY number"
         for number, digest, *values in self._database.execute(query):
             one = _slice(*values)
             if one is None or not one.through <= steps or slice_digest(number, one, hash_at(one.through)) != digest:
                 raise LedgerError(self.path, f"the counts of audit records (row {number}) were changed")
             found[number] = one
-            digests.append(digest)
+            digests[number] = digest
         if closed and seal_of(hash_at(steps), digests) != seal:
             raise LedgerError(self.path, "is not as it was closed: counts were removed")
-        self.closed = bool(closed)
+        self.closed, self._digests = bool(closed), digests
         if not closed and self.path != MEMORY and self._said is None:
-            name = head.path_of(Path(self.path)).name
+            name = head.path_of(self._real).name
             raise LedgerError(self.path, f"was not closed, and {name} is not beside it: steps may be missing")
         return found
 
@@ -208,6 +211,10 @@ class LedgerFile:
         self._check_open()
         assert table in _BESIDE
         return self._one(f"SELECT content FROM {table} WHERE step = ?", (step,))
+
+    def _check_free(self) -> None:
+        if self._database.in_transaction:
+            raise LedgerError(self.path, "is being read or written by the same program already")
 
     def _check_open(self) -> None:
         if not self.is_open:
@@ -236,8 +243,9 @@ class LedgerFile:
     def put_slice(self, number: int, one: Slice, chain_hash: bytes, forget: int) -> None:
         """A folded slice; the journal of steps up to ``forget`` is removed."""
         with self.transaction():
-            self.put(number, one, chain_hash)
+            digest = self.put(number, one, chain_hash)
             self._database.execute("DELETE FROM journal WHERE step <= ?", (forget,))
+        self._digests[number] = digest
 
     def seal(self, steps: int, chain_hash: bytes) -> None:
         """Mark the ledger as closed: all its steps are in slices, and there is nothing beyond."""
@@ -246,19 +254,24 @@ class LedgerFile:
             self._database.execute("UPDATE state SET closed = 1, steps = ?, seal = ? WHERE number = 1", values)
         self.closed = True
 
+    def load_digests(self) -> None:
+        """Learn the digests of slices that were put in one by one."""
+        self._digests = dict(self._database.execute("SELECT number, digest FROM slices"))
+
     def seal_after(self, chain_hash: bytes) -> bytes:
         """The seal of the ledger as it is."""
-        self._check_open()
-        digests = [digest for (digest,) in self._database.execute("SELECT digest FROM slices ORDER BY number")]
-        return seal_of(chain_hash, digests)
+        return seal_of(chain_hash, self._digests)
 
     @property
     def unfinished(self) -> bool:
         """Whether there is something to fold and to seal before closing."""
-        return self._write and self.is_open and not self.closed
+        return self._write and self.is_open and not self.closed and os.getpid() == self._process
 
     def close(self) -> None:
         """Give up the lock; of a ledger that is closed, leave one plain file without room to spare."""
+        if os.getpid() != self._process:  # the process from which this one was forked goes on with it
+            self.is_open = False
+            return
         settled = False
         try:
             settled = self.closed and (self._head is None or self._settle())
@@ -278,7 +291,7 @@ class LedgerFile:
         self.abandon()
         if self.path != MEMORY:
             for ending in ("", *_LOG, "-head"):
-                Path(f"{self.path}{ending}").unlink(missing_ok=True)
+                self._real.with_name(self._real.name + ending).unlink(missing_ok=True)
 
     def _settle(self) -> bool:
         """Empty the write-ahead log and give back free pages; not if somebody reads, or the disk is full."""
@@ -301,12 +314,13 @@ class LedgerFile:
             if content is not None:
                 self._database.execute(f"INSERT INTO {table} VALUES (?, ?)", (stored.step.number, content))
 
-    def put(self, number: int, one: Slice, chain_hash: bytes) -> None:
-        """A slice, within a transaction; ``chain_hash`` is that of the step through which it goes."""
+    def put(self, number: int, one: Slice, chain_hash: bytes) -> bytes:
+        """A slice, within a transaction; ``chain_hash`` is that of the step through which it goes. Its digest."""
         points = " ".join(map(str, one.points))
         digest = slice_digest(number, one, chain_hash)
         values = (number, one.first, one.records, one.through, one.packed, points, one.snapshots, digest)
         self._database.execute(f"REPLACE INTO slices VALUES ({', '.join('?' * len(values))})", values)
+        return digest
 
     def begin(self, steps: int, chain_hash: bytes) -> None:
         """Prepare for writing, after so many steps: from now on the ledger is not closed."""
@@ -322,7 +336,7 @@ class LedgerFile:
             if self._head is not None:
                 self._head.write(steps, chain_hash, sync=True)
                 self._database.close()
-                self._database = _connect(Path(self.path), "rw")
+                self._database = _connect(self._real, "rw")
                 for pragma in _DURABLE:
                     self._database.execute(f"PRAGMA {pragma}")
             with self.transaction():  # before there is a log, so that the file itself says it
@@ -335,6 +349,7 @@ class LedgerFile:
     def transaction(self) -> Generator[None]:
         """What is written inside is on disk at its end, all of it or nothing."""
         with clear_errors(self.path):
+            self._check_free()
             try:
                 self._database.execute("BEGIN IMMEDIATE")
                 yield
@@ -349,7 +364,7 @@ class LedgerFile:
             self._database.execute("ROLLBACK")
 
     def _release(self, *, remove: bool) -> None:
-        if self._head is not None:
+        if self._head is not None and os.getpid() == self._process:
             self._head.release(remove=remove)
             self._head = None
 
@@ -364,9 +379,9 @@ def slice_digest(number: int, one: Slice, chain_hash: bytes) -> bytes:
     return chain.sha256(chain_hash, name.encode(), one.packed, one.snapshots)
 
 
-def seal_of(chain_hash: bytes, digests: list[bytes]) -> bytes:
-    """One hash over everything in a closed ledger."""
-    return chain.sha256(chain_hash, *digests)
+def seal_of(chain_hash: bytes, digests: Mapping[int, bytes]) -> bytes:
+    """One hash over everything in a closed ledger: the last step, and the digests of slices by their numbers."""
+    return chain.sha256(chain_hash, *(digests[number] for number in sorted(digests)))
 
 
 @contextlib.contextmanager
@@ -387,6 +402,8 @@ def clear_errors(path: Path | str) -> Generator[None]:
         else:
             what = f"is damaged, or not a ledger ({text})"
         raise LedgerError(path, what) from error
+    except UnicodeDecodeError as error:
+        raise LedgerError(path, "is damaged: text in it cannot be read") from error
     except OSError as error:
         raise LedgerError(path, f"cannot be used ({error.strerror or error})") from error
 
@@ -430,7 +447,7 @@ def _create_tables(database: sqlite3.Connection, settings: Mapping[str, str]) ->
     for statement in _SCHEMA:
         database.execute(statement)
     database.executemany("INSERT INTO settings VALUES (?, ?)", sorted(settings.items()))
-    database.execute("INSERT INTO state VALUES (1, 1, 0, ?)", (seal_of(chain.first_hash(settings), []),))
+    database.execute("INSERT INTO state VALUES (1, 1, 0, ?)", (seal_of(chain.first_hash(settings), {}),))
     database.execute("COMMIT")
 
 

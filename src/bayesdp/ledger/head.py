@@ -68,6 +68,7 @@ class Head:
         """Give up the lock; a closed ledger needs no head, and an empty one says nothing."""
         if remove or self._empty:
             self._path.unlink(missing_ok=True)
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # forked processes may still have the file open
         os.close(self._file)
 
 

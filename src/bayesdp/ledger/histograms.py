@@ -159,6 +159,7 @@ class AuditHistograms:
     def entries(self, after: int, through: int) -> list[Entry]:
         """The journal of steps after+1 .. through."""
         start = self.steps - len(self.journal)
+        assert start <= after <= through <= self.steps
         return self.journal[after - start : through - start]
 
     def histogram(self, number: int) -> Histogram:

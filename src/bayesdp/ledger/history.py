@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.chain import Step
-from bayesdp.worst_case import WorstCase, worst_case_of
+from bayesdp.worst_case import WorstCase, rdp_epsilon, worst_case_of
 
-_MOST_SETTINGS = 64  # for the worst case; more are merged, each to a neighbour with less noise and a higher rate
+_MOST_FOR_PLD, _MOST_FOR_RDP = 24, 128  # different settings
+_LEAST_NOISE = 1e-6  # the least multiplier that is accounted
 _HASH = 32
 
 
@@ -36,9 +37,9 @@ class Stretch:
 class History:
     """All steps so far, in little memory."""
 
-    def __init__(self, first_hash: bytes) -> None:
+    def __init__(self, first_hash: bytes, bins: Bins | None = None) -> None:
         self.steps = 0
-        self.bins = Bins()
+        self.bins = Bins() if bins is None else bins
         self.stretches: list[Stretch] = []
         self.audited_steps = 0
         self.audit_clipped = 0
@@ -69,31 +70,53 @@ class History:
         """The hash of the last step: the head of the chain."""
         return self.hash_at(self.steps)
 
-    def runs(self) -> list[tuple[float, float, int]] | None:
-        """(noise multiplier, sampling rate, steps) for the worst case; None if a step was not clipped.
-
-        Different settings beyond 64 are merged: noise is rounded down and rates up, to as few bits as it takes.
-        """
-        if any(stretch.clip is None for stretch in self.stretches):
-            return None
-        settings = [(s.noise_std / (s.clip or math.nan), s.sample_rate, s.steps) for s in self.stretches]
-        for bits in (52, 11, 10, 9, 8, 7, 6, 5, 4):
-            counts: Counter[tuple[float, float]] = Counter()
-            for noise, rate, steps in settings:
-                counts[_to_bits(noise, bits, up=False), _to_bits(rate, bits, up=True)] += steps
-            if len(counts) <= _MOST_SETTINGS:
-                break
-        return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
+    def runs(self, bits: int = 52) -> dict[tuple[float, float], int]:
+        """Steps by (noise multiplier, sampling rate); with fewer bits, noise is rounded down and rates up."""
+        counts: Counter[tuple[float, float]] = Counter()
+        for one in self.stretches:
+            noise = max(one.noise_std / (one.clip or math.inf), _LEAST_NOISE)
+            settings = _to_bits(noise, bits, up=False), _to_bits(one.sample_rate, bits, up=True)
+            counts[max(settings[0], _LEAST_NOISE), settings[1]] += one.steps
+        return counts
 
     def worst_case(self, delta: float) -> WorstCase:
-        """Classic differential privacy of all steps, for everyone."""
-        runs = self.runs()
-        if runs is not None:
-            return worst_case_of(runs, delta=delta)
-        reason = "a step without a clip bound has no worst case"
-        return WorstCase(
-            epsilon=math.inf, delta=delta, accountant="none", rdp_epsilon=math.inf, pld_epsilon=None, reason=reason
+        """Classic differential privacy of all steps, for everyone.
+
+        A few settings are composed exactly. Many are merged first, each to one with less noise and a higher rate: a few
+        for PLD, more for RDP, which is faster; the smaller bound counts.
+        """
+        if any(one.clip is None for one in self.stretches):
+            reason = "a step without a clip bound has no worst case"
+            return _without_pld(math.inf, delta, reason)
+        few = self._merged(_MOST_FOR_PLD)
+        if len(few) > _MOST_FOR_PLD:
+            return _without_pld(rdp_epsilon(self._merged(_MOST_FOR_RDP), delta=delta), delta)
+        worst = worst_case_of(few, delta=delta)
+        if len(few) == len(self.runs()):
+            return worst
+        rdp = rdp_epsilon(self._merged(_MOST_FOR_RDP), delta=delta)
+        best = rdp < worst.epsilon
+        return replace(
+            worst,
+            epsilon=min(rdp, worst.epsilon),
+            accountant="RDP" if best else worst.accountant,
+            rdp_epsilon=min(rdp, worst.rdp_epsilon),
         )
+
+    def _merged(self, most: int) -> list[tuple[float, float, int]]:
+        """At most so many different settings, if rounding to 1/16 and less does it."""
+        counts = self.runs()
+        for bits in (11, 9, 8, 7, 6, 5, 4):
+            if len(counts) <= most:
+                break
+            counts = self.runs(bits)
+        return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
+
+
+def _without_pld(epsilon: float, delta: float, reason: str | None = None) -> WorstCase:
+    return WorstCase(
+        epsilon=epsilon, delta=delta, accountant="RDP", rdp_epsilon=epsilon, pld_epsilon=None, reason=reason
+    )
 
 
 def _to_bits(value: float, bits: int, *, up: bool) -> float:

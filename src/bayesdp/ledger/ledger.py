@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +22,7 @@ from bayesdp import validation
 from bayesdp.conversion import record_epsilons
 from bayesdp.ledger import chain, grid, snapshots
 from bayesdp.ledger.batches import PrivateBatch
-from bayesdp.ledger.bins import Place
+from bayesdp.ledger.bins import Bins, Place
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.costs import audit_costs
 from bayesdp.ledger.errors import LedgerError
@@ -33,6 +35,23 @@ from bayesdp.version import __version__
 from bayesdp.worst_case import WorstCase
 
 _LENGTHS = struct.Struct("<qq")
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _locked(
+    method: Callable[Concatenate[Ledger, _Arguments], _Result],
+) -> Callable[Concatenate[Ledger, _Arguments], _Result]:
+    """One thread at a time: what is read belongs together, and a step is whole before the next."""
+
+    @functools.wraps(method)
+    def locked(self: Ledger, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with self._lock:  # pyright: ignore[reportPrivateUsage]
+            return method(self, *args, **kwargs)
+
+    return locked
 
 
 class Ledger:
@@ -76,12 +95,12 @@ class Ledger:
         ``audit_ids`` name the audit records, so that runs on the same people can be composed; ``data`` names the data
         that is trained on; ``metadata`` is any JSON object. ``keep_norms`` also keeps the norms as they were given.
         """
-        return cls.from_file(LedgerFile.create(Path(path), new_settings(audit_ids, data, metadata, keep_norms)))
+        return cls.from_file(LedgerFile.create(checked_path(path), new_settings(audit_ids, data, metadata, keep_norms)))
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = True) -> Self:
         """The ledger at ``path``, checked from the first step to the last; to continue it, or only to read it."""
-        return cls.from_file(LedgerFile(Path(path), write=write))
+        return cls.from_file(LedgerFile(checked_path(path), write=write))
 
     @classmethod
     def from_file(cls, file: LedgerFile) -> Self:
@@ -108,7 +127,8 @@ class Ledger:
                     self.path, f"uses exposure grid {self._settings.get('grid')}, unknown to this version"
                 )
             first_hash = chain.first_hash(self._settings)
-            history, audit = History(first_hash), AuditHistograms()
+            bins = Bins(*json.loads(self._settings.get("bins", "[[], []]")))
+            history, audit = History(first_hash, bins), AuditHistograms()
             if self.audit_ids is not None:
                 audit.set_records(len(self.audit_ids))
             for stored in self._file.steps(first_hash):
@@ -118,6 +138,9 @@ class Ledger:
                     audit.set_records(step.audited)
                 audit.append(_entry(history.bins.place(step.noise_std, step.sample_rate, step.clip), stored))
             for number, one in self._file.slices(history.hash_at, history.steps).items():
+                expected = audit.slices[number] if number < len(audit.slices) else None
+                if expected is None or (one.first, one.records) != (expected.first, expected.records):
+                    raise LedgerError(self.path, f"the counts of audit records (row {number}) are of no record")
                 audit.slices[number] = one.loosened()
         audit.forget_folded()
         for number, entry in enumerate(audit.journal, start=audit.steps - len(audit.journal) + 1):
@@ -172,39 +195,48 @@ class Ledger:
         return json.loads(self._settings.get("notes", "[]"))
 
     @property
+    @_locked
     def steps(self) -> int:
         """How many steps were recorded."""
         return self._now().steps
 
     @property
+    @_locked
     def audit_records(self) -> int:
         """How many audit records there are; 0 before the first step with their norms, if no ids were given."""
         self._now()
         return self._audit.records or 0
 
     @property
+    @_locked
     def seal(self) -> str:
         """One hash over all steps and counts: note it elsewhere, and nothing can be changed unseen."""
         return self._file.seal_after(self._now().hash).hex()
 
     @property
+    @_locked
     def history(self) -> History:
         """Stretches of equal settings, and totals."""
         return self._now()
 
     @property
+    @_locked
     def audit(self) -> AuditHistograms:
         """Counts of every audit record."""
         self._now()
         return self._audit
 
-    def stored_steps(self) -> Iterator[StoredStep]:
-        """All steps as they are kept, checked once more; what they did to their batch is private."""
+    @_locked
+    def stored_steps(self) -> list[StoredStep]:
+        """All steps as they are kept, without the journal; what they did to their batch is private."""
+        steps = self._now().steps
         with self._file.reading():
-            yield from self._file.steps(chain.first_hash(self._settings))
+            stored = self._file.steps(chain.first_hash(self._settings))
+            return [replace(one, journal=None) for one in itertools.islice(stored, steps)]
 
     # Writing
 
+    @_locked
     def step(
         self,
         *,
@@ -222,23 +254,23 @@ class Ledger:
         there is none, and then there is no worst case. ``audit``: norms of the audit records before clipping, [m].
         ``batch``: norms of the records that were drawn, [b], b may be 0. ``planned_batch``: the expected size.
         """
-        with self._lock:
-            noise = validation.positive("noise_std", noise_std)
-            rate = validation.sample_rate(sample_rate)
-            bound = None if clip is None else validation.positive("clip", clip)
-            if bound is not None:
-                validation.noise_multiplier(noise / bound)
-            planned = None if planned_batch is None else validation.positive("planned_batch", planned_batch)
-            audited = None if audit is None else self._audit_norms(audit)
-            drawn = None if batch is None else _norms("batch", batch)
-            if not isinstance(source, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise refuse("source", source, "text")
-            self._begin()
-            try:
-                return self._record(noise, rate, bound, planned, source, audited, drawn)
-            except BaseException:
-                self._stale = True  # what is in the file counts, not what we think
-                raise
+        noise = _noise_std(noise_std)
+        rate = validation.sample_rate(sample_rate)
+        bound = None if clip is None else validation.positive("clip", clip)
+        if bound is not None:
+            validation.noise_multiplier(noise / bound)
+        planned = None if planned_batch is None else validation.positive("planned_batch", planned_batch)
+        audited = None if audit is None else self._audit_norms(audit)
+        drawn = None if batch is None else _norms("batch", batch)
+        source = _text("source", source)
+        if self.composed_of:
+            raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")
+        self._begin()
+        try:
+            return self._record(noise, rate, bound, planned, source, audited, drawn)
+        except BaseException:
+            self._stale = True  # what is in the file counts, not what we think
+            raise
 
     def _record(
         self,
@@ -250,10 +282,10 @@ class Ledger:
         audit: FloatArray | None,
         batch: FloatArray | None,
     ) -> int:
+        for number in self._audit.due():  # none before the step that says how many records there are
+            self._fold(number, self._audit.boundary)
         if audit is not None and self._audit.records is None:
             self._audit.set_records(len(audit))
-        for number in self._audit.due():
-            self._fold(number, self._audit.boundary)
         place = self._history.bins.place(noise, rate, clip)
         keys = None if audit is None else place.keys(audit)
         journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
@@ -279,20 +311,19 @@ class Ledger:
         self._audit.append(Entry(place.rate, place.clip_key if keys is None else keys))
         return step.number
 
+    @_locked
     def close(self) -> None:
         """Fold what is left and leave one plain file. A ledger that is not closed loses nothing, it is only larger."""
-        with self._lock:
-            if self._file.is_open:
-                try:
-                    if self._file.unfinished:
-                        self._begin()
-                        for number in range(len(self._audit.slices)):
-                            self._fold(number, self._audit.steps, tight=True)
-                        self._file.seal(self._history.steps, self._history.hash)
-                except BaseException:
-                    self._file.abandon()
-                    raise
-                self._file.close()
+        try:
+            if self._file.unfinished:
+                self._begin()
+                for number in range(len(self._audit.slices)):
+                    self._fold(number, self._audit.steps, tight=True)
+                self._file.seal(self._history.steps, self._history.hash)
+        except BaseException:
+            self._file.abandon()
+            raise
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -307,8 +338,6 @@ class Ledger:
         return compose([self, *others], path)
 
     def _begin(self) -> None:
-        if self.composed_of:
-            raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")
         history = self._now()
         self._file.begin(history.steps, history.hash)
 
@@ -343,10 +372,12 @@ class Ledger:
 
     # Reading
 
+    @_locked
     def worst_case(self, delta: float = 1e-5) -> WorstCase:
         """Classic differential privacy of all steps, for everyone."""
         return self._now().worst_case(validation.probability("delta", delta))
 
+    @_locked
     def costs(self, lambdas: ArrayLike | range) -> FloatArray:
         """K_x(lambda) = sum over steps of kappa_lambda(e_t(x)) for all audit records, [m, L].
 
@@ -356,29 +387,37 @@ class Ledger:
         whole = any(rate < 1 for rate in history.bins.rates)
         return audit_costs(self._audit, history.bins, validation.lambdas(lambdas, whole=whole))
 
+    @_locked
     def rounding(self, delta: float = 1e-5) -> float:
         """How much rounding exposures up can have added to epsilon at most: 0.01 stands for 1 %.
 
-        The largest excess among audit records against exposures rounded down, with the best of many orders.
+        The largest excess among audit records against exposures (and rates) rounded down, with the best of many orders;
+        infinite if an exposure is beyond the grid, or if epsilon might be 0.
         """
         delta = validation.probability("delta", delta)
         lambdas = np.unique(np.geomspace(1, 512, 96).round())
         history = self._now()
         up = record_epsilons(audit_costs(self._audit, history.bins, lambdas), lambdas, delta)
         down = record_epsilons(audit_costs(self._audit, history.bins, lambdas, "down"), lambdas, delta)
-        comparable = np.isfinite(up) & (down > 0)
-        return float((up[comparable] / down[comparable] - 1).max(initial=0.0))
+        comparable = up > down
+        with np.errstate(divide="ignore"):
+            return float((up[comparable] / down[comparable] - 1).max(initial=0.0))
 
+    @_locked
     def snapshots(self) -> tuple[list[int], FloatArray]:
         """Steps [P] at which costs were kept, and the costs [P, m, 8] of audit records at ``snapshots.LAMBDAS``."""
         self._now()
         slices: list[Slice] = []
         for one in self._audit.slices:
             entries = self._audit.entries(one.through, self._audit.steps)
+            if not entries:
+                slices.append(one)
+                continue
             points, kept = Track(one, one.histogram(), self._snapshot_costs).snapshots(one, entries)
             slices.append(replace(one, points=points, snapshots=kept))
         return snapshots.of_all(slices)
 
+    @_locked
     def exposure_counts(self) -> tuple[FloatArray, NDArray[np.int64]]:
         """Exposures in ascending order [K], rounded up, and how often audit records had them [K]."""
         history = self._now()
@@ -392,11 +431,13 @@ class Ledger:
         order = np.argsort(exposures, kind="stable")
         return exposures[order], np.array(list(totals.values()), np.int64)[order]
 
+    @_locked
     def private_batch(self, step: int) -> PrivateBatch | None:
         """Private: what a step did to the batch it drew; None if that was not given."""
         content = self._file.content("private_batches", self._number(step))
         return None if content is None else PrivateBatch.unpack(content)
 
+    @_locked
     def private_norms(self, step: int) -> tuple[FloatArray | None, FloatArray | None]:
         """Private: the norms of audit records and of the batch as they were given, if they were to be kept."""
         content = self._file.content("private_norms", self._number(step))
@@ -410,27 +451,59 @@ class Ledger:
 
 
 def new_settings(
-    audit_ids: Iterable[str | int] | None, data: str | None, metadata: Mapping[str, Any] | None, keep_norms: bool
+    audit_ids: Sequence[str | int] | None, data: str | None, metadata: Mapping[str, Any] | None, keep_norms: bool
 ) -> dict[str, str]:
     """The settings of a new run, as they are kept and hashed."""
+    if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refuse("metadata", metadata, "names and values")
     settings = {
         "bayesdp": __version__,
         "grid": str(grid.VERSION),
         "run": uuid.uuid4().hex,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "metadata": _json("metadata", {} if metadata is None else dict(metadata)),
+        "metadata": _json("metadata", dict(metadata or {})),
         "keep_norms": "true" if keep_norms else "false",
     }
     if data is not None:
-        if not isinstance(data, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise refuse("data", data, "text: the name of the data")
-        settings["data"] = data
+        settings["data"] = _text("data", data)
     if audit_ids is not None:
-        ids = list(audit_ids)
-        if not ids or len(set(ids)) != len(ids) or not all(type(one) in (str, int) for one in ids):
-            raise refuse("audit_ids", ids, "different texts or whole numbers, at least one")
+        ids = [] if isinstance(audit_ids, str | bytes) or not hasattr(audit_ids, "__iter__") else list(audit_ids)
+        if not ids or not all(type(one) in (str, int) for one in ids) or len(set(ids)) != len(ids):
+            raise refuse("audit_ids", audit_ids, "different texts or whole numbers, at least one")
         settings["audit_ids"] = _json("audit_ids", ids)
     return settings
+
+
+def checked_path(path: Any) -> Path:
+    """The path of a ledger, if it can be one."""
+    expected = "the path of a file"
+    if not isinstance(path, str | Path):
+        raise refuse("path", path, expected)
+    found = Path(path)
+    if not found.name or "\0" in str(found) or not _encodes(str(found)):
+        raise refuse("path", str(found), expected)
+    return found
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not _encodes(value):
+        raise refuse(name, value, "text")
+    return value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _noise_std(value: Any) -> float:
+    noise = validation.positive("noise_std", value)
+    if not 1e-100 <= noise <= 1e100:
+        raise refuse("noise_std", value, "a number from 1e-100 to 1e100")
+    return noise
 
 
 def _json(name: str, value: Any) -> str:

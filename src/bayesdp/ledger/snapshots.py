@@ -78,8 +78,11 @@ class SnapshotCosts:
         """Costs [n, L] of some steps of the journal."""
         total = np.zeros((1, len(LAMBDAS)))
         for rate, keys in stacked(entries, records):
-            # The journal is long and this runs while a model trains: single precision, rounded up.
-            total = total + self.table(rate, keys).single[keys].sum(axis=0).astype(np.float64) * _SUM_UP
+            table = self.table(rate, keys)
+            if keys.shape[1] == 1:  # steps that were the same for all records: there may be many of them
+                total = total + table.double[keys].sum(axis=0) * _SUM_UP
+            else:  # this runs while a model trains: single precision, rounded up
+                total = total + table.single[keys].sum(axis=0).astype(np.float64) * _SUM_UP
         return total
 
 

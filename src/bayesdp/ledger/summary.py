@@ -59,7 +59,7 @@ def words(values: dict[str, Any]) -> str:
         where = f"steps {one['first']} to {last}"
         lines.append(f"  {where}: noise {one['noise_std']:g}, {clip}, sampling rate {one['sample_rate']:g}")
     if values["settings_left_out"]:
-        lines.append(f"  ... and {values['settings_left_out']} more changes of settings (all in --json)")
+        lines.append(f"  ... and {values['settings_left_out']} more changes of settings")
     audit = values["audit"]
     if audit["records"]:
         shown = {q: "infinite" if e is None else round_up(e) for q, e in audit["exposure_quantiles"].items()}
@@ -67,7 +67,8 @@ def words(values: dict[str, Any]) -> str:
         lines.append("  exposure: " + ", ".join(f"{float(q):.0%} up to {e}" for q, e in shown.items()))
         if audit["share_clipped"] is not None:
             lines.append(f"  above the clip bound: {audit['share_clipped']:.1%} of their norms")
-        lines.append(f"  rounding has added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon")
+        if audit["rounding_at_most"] is not None:
+            lines.append(f"  rounding has added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon")
     else:
         lines.append("  no audit records: the worst case is all that can be claimed")
     return "\n".join(lines)
@@ -96,7 +97,7 @@ def _audit(ledger: Ledger, delta: float) -> dict[str, Any]:
         "steps": history.audited_steps,
         "share_clipped": history.audit_clipped / norms if norms else None,
         "exposure_quantiles": _exposure_quantiles(ledger),
-        "rounding_at_most": ledger.rounding(delta),
+        "rounding_at_most": _finite_or_none(ledger.rounding(delta)),
         "lambdas": list(LAMBDAS),
         "costs_over_time": [
             {"step": point, "costs": {f"{q:g}": _finite(_quantile(at, q)) for q in QUANTILES}}
@@ -121,7 +122,11 @@ def _quantile(costs: FloatArray, share: float) -> FloatArray:
 
 
 def _finite(values: FloatArray) -> list[float | None]:
-    return [None if math.isinf(value) else float(value) for value in values]
+    return [_finite_or_none(float(value)) for value in values]
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _private(ledger: Ledger) -> dict[str, Any]:
