@@ -240,6 +240,17 @@ def test_a_closed_ledger_can_be_closed_again_and_not_written(tmp_path: Path) -> 
         read.step(**STEP)
 
 
+def test_a_step_after_a_seal_takes_it_off_again(tmp_path: Path) -> None:
+    """As if close() had been interrupted just after sealing."""
+    ledger = Ledger.create(tmp_path / "run.ledger")
+    ledger.step(**STEP)
+    ledger._file.seal(ledger.steps, ledger.history.hash)
+    ledger.step(**STEP)
+    del ledger
+    with Ledger.open(tmp_path / "run.ledger") as read:
+        assert read.steps == 2
+
+
 def test_steps_from_several_threads(tmp_path: Path) -> None:
     with Ledger.create(tmp_path / "run.ledger") as ledger:
         threads = [

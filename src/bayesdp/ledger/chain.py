@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 NOTHING = b""
@@ -44,7 +45,10 @@ class Step:
 
     def values(self) -> tuple[Any, ...]:
         """All fields in their order."""
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+        return _ALL_FIELDS(self)
+
+
+_ALL_FIELDS = attrgetter(*(field.name for field in fields(Step)))
 
 
 def first_hash(settings: Mapping[str, str]) -> bytes:

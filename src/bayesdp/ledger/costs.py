@@ -90,7 +90,7 @@ def _rate_table(bins: Bins, rate: int, present: BinArray, lambdas: FloatArray, r
         exposures = grid.VALUES[
             np.minimum(grid.round_up(exposures) - 1, grid.LAST)
         ]  # what is rounded to the clip bound
-    beyond = np.count_nonzero(keys == grid.BEYOND)
+    beyond = int(np.count_nonzero(keys == grid.BEYOND))
     on_top = sparse.eye_array(beyond) if rounding == "down" else sparse.csr_array((beyond, 0))
     nodes = np.concatenate([nodes, np.full(on_top.shape[1], grid.LAST)])
     mechanism = SubsampledGaussian(sample_rate=bins.rates[rate] if rounding == "up" else bins.least_rate(rate))

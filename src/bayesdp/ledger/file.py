@@ -39,9 +39,11 @@ _SCHEMA = (
     " digest BLOB NOT NULL)",
 )
 _FIELDS = [field.name for field in fields(Step)]
+_INSERT_STEP = f"INSERT INTO steps VALUES ({', '.join('?' * (len(_FIELDS) + 1))})"
 _BESIDE = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
-# What is deleted need not be overwritten: closing gives all free pages back.
-_DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON", "secure_delete = OFF")
+_DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
+# What is deleted need not be overwritten: closing gives all free pages back. A short log keeps the files small.
+_ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
 _LOG = ("-wal", "-shm", "-journal")
 
 HashAt = Callable[[int], bytes]
@@ -158,6 +160,8 @@ class LedgerFile:
         joins = " ".join(f"LEFT JOIN {table} ON {table}.step = steps.number" for table in _BESIDE)
         query = f"SELECT steps.hash, {contents}, {columns} FROM steps {joins} ORDER BY steps.number"
         expected, previous, said = 1, first_hash, self._said
+        if said is not None and said[0] == 0 and said[1] != first_hash:
+            raise LedgerError(self.path, "its settings were changed")
         for stored_hash, journal, batch, norms, *values in self._database.execute(query):
             step = Step(**dict(zip(_FIELDS, values, strict=True)))
             if step.number != expected:
@@ -201,7 +205,7 @@ class LedgerFile:
         if closed and seal_of(hash_at(steps), digests) != seal:
             raise LedgerError(self.path, "is not as it was closed: counts were removed")
         self.closed, self._digests = bool(closed), digests
-        if not closed and self.path != MEMORY and self._said is None:
+        if not closed and self.path != MEMORY and self._said is None and head.read(self._real) is None:
             name = head.path_of(self._real).name
             raise LedgerError(self.path, f"was not closed, and {name} is not beside it: steps may be missing")
         return found
@@ -249,6 +253,7 @@ class LedgerFile:
 
     def seal(self, steps: int, chain_hash: bytes) -> None:
         """Mark the ledger as closed: all its steps are in slices, and there is nothing beyond."""
+        self._ready = False  # before the next step the mark is taken off again
         with self.transaction():
             values = (steps, self.seal_after(chain_hash))
             self._database.execute("UPDATE state SET closed = 1, steps = ?, seal = ? WHERE number = 1", values)
@@ -308,8 +313,7 @@ class LedgerFile:
 
     def insert(self, stored: StoredStep) -> None:
         """A step, within a transaction."""
-        values = (*stored.step.values(), stored.hash)
-        self._database.execute(f"INSERT INTO steps VALUES ({', '.join('?' * len(values))})", values)
+        self._database.execute(_INSERT_STEP, (*stored.step.values(), stored.hash))
         for table, content in zip(_BESIDE, (stored.journal, stored.batch, stored.norms), strict=True):
             if content is not None:
                 self._database.execute(f"INSERT INTO {table} VALUES (?, ?)", (stored.step.number, content))
@@ -335,9 +339,9 @@ class LedgerFile:
             self.closed = False
             if self._head is not None:
                 self._head.write(steps, chain_hash, sync=True)
-                self._database.close()
-                self._database = _connect(self._real, "rw")
-                for pragma in _DURABLE:
+                reader, self._database = self._database, _connect(self._real, "rw")
+                reader.close()
+                for pragma in (*_DURABLE, *_ECONOMY):
                     self._database.execute(f"PRAGMA {pragma}")
             with self.transaction():  # before there is a log, so that the file itself says it
                 self._database.execute("UPDATE state SET closed = 0 WHERE number = 1")

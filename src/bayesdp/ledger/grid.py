@@ -57,7 +57,7 @@ LAST = len(_NODES)
 """The key of the highest node."""
 BEYOND = LAST + 1
 # The key for each place on the finest grid: 1 is the place of SMALLEST, 0 is below, the last is above the grid.
-_KEY_AT = np.concatenate([[1], np.searchsorted(_NODES, np.arange(_LENGTH)) + 1, [BEYOND]]).astype(np.uint16)
+_KEY_AT = np.concatenate([[0], np.searchsorted(_NODES, np.arange(_LENGTH)) + 1, [BEYOND]]).astype(np.uint16)
 
 # Added to the bits of an exposure before the last ones are cut off: rounds up, and counts from the first place.
 _UP = (1 << _DROPPED) - 1 - ((_FIRST - 1) << _DROPPED)
@@ -71,8 +71,8 @@ def round_up(exposure: FloatArray) -> Keys:
     place = exposure.view(np.int64) + _UP
     place >>= _DROPPED
     keys = _KEY_AT.take(place, mode="clip")
-    if not exposure.all():
-        keys[exposure == 0] = 0
+    if not keys.all():
+        keys[(keys == 0) & (exposure > 0)] = 1
     return keys
 
 

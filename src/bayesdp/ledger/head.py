@@ -26,17 +26,18 @@ def path_of(ledger: Path) -> Path:
 
 def read(ledger: Path) -> tuple[int, bytes] | None:
     """Steps and hash, or None where there is no head (the ledger is closed)."""
-    try:
-        data = path_of(ledger).read_bytes()
-    except FileNotFoundError:
-        return None
-    if not data:
-        return None  # locked by a process that has not written a step yet
-    body, check = data[: _FORMAT.size], data[_FORMAT.size :]
-    if len(body) != _FORMAT.size or zlib.crc32(body).to_bytes(4, "little") != check or body[:8] != _MAGIC:
-        raise LedgerError(ledger, f"the file {path_of(ledger).name} beside it is damaged, so steps may be missing")
-    _, steps, head = _FORMAT.unpack(body)
-    return steps, head
+    for _ in range(3):  # it may be read while it is written
+        try:
+            data = path_of(ledger).read_bytes()
+        except FileNotFoundError:
+            return None
+        if not data:
+            return None  # locked by a process that has not written a step yet
+        body, check = data[: _FORMAT.size], data[_FORMAT.size :]
+        if len(body) == _FORMAT.size and zlib.crc32(body).to_bytes(4, "little") == check and body[:8] == _MAGIC:
+            _, steps, head = _FORMAT.unpack(body)
+            return steps, head
+    raise LedgerError(ledger, f"the file {path_of(ledger).name} beside it is damaged, so steps may be missing")
 
 
 class Head:

@@ -20,8 +20,8 @@ from bayesdp.ledger.grid import KEYS, Keys
 
 SLICE = 512
 """Records in a slice."""
-_JOURNAL_KEYS = 9_600_000  # the journal of one interval holds about so many keys
-_SHORTEST, _LONGEST = 32, 1024
+_JOURNAL_KEYS = 12_800_000  # the journal of one interval holds about so many keys
+_SHORTEST, _LONGEST = 32, 1280
 
 CountArray = NDArray[Any]
 

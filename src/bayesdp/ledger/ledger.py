@@ -34,6 +34,7 @@ from bayesdp.validation import FloatArray, refuse
 from bayesdp.version import __version__
 from bayesdp.worst_case import WorstCase
 
+_POINTS_OF_A_FOLD = 8
 _LENGTHS = struct.Struct("<qq")
 
 
@@ -263,7 +264,7 @@ class Ledger:
         audited = None if audit is None else self._audit_norms(audit)
         drawn = None if batch is None else _norms("batch", batch)
         source = _text("source", source)
-        if self.composed_of:
+        if "composed_of" in self._settings:
             raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")
         self._begin()
         try:
@@ -353,7 +354,8 @@ class Ledger:
         entries = self._audit.entries(before.through, through)
         histogram = before.histogram()
         track = self._tracks.get(number) or Track(before, histogram, self._snapshot_costs)
-        points, kept = track.snapshots(before, entries)
+        # Most points of a young run would soon be dropped again; on closing, all that are wanted are made.
+        points, kept = track.snapshots(before, entries, at_most=snapshots.POINTS if tight else _POINTS_OF_A_FOLD)
         packed = add_entries(histogram, before.range, entries).pack(tight=tight)
         after = replace(before, through=through, packed=packed, points=points, snapshots=kept)
         others = [one.through for other, one in enumerate(self._audit.slices) if other != number]

@@ -11,40 +11,35 @@ from numpy.typing import NDArray
 
 from bayesdp.validation import FloatArray
 
-_HEADER = struct.Struct("<BBQQQ")  # compressed or not, bytes per number, rows, columns, length of the body
-_SMALL_HEADER = struct.Struct("<BBI")  # bytes per number, rows, numbers in a row
+_HEADER = struct.Struct("<BQQQQ")  # compressed or not, rows, columns, bytes beside, bytes of the body
+_SMALL_HEADER = struct.Struct("<BII")  # rows, numbers in a row, bytes beside
+_LARGE = 255
 _COST_BITS = 15  # dropped of the 23 mantissa bits of a 32-bit float: 8 are kept, and no sign
 
 
 def pack(counts: NDArray[Any], *, tight: bool) -> bytes:
-    """Whole numbers of at least 0, [K, n]: where they are not 0, then those, lowest bytes first.
+    """Whole numbers from 0 to 2^32 - 1, [K, n]: where they are not 0, then one byte for each that is not.
 
-    ``tight`` compresses: half the size, three times the time.
+    The few that do not fit into a byte stand beside. ``tight`` compresses: half the size, three times the time.
     """
     present = counts != 0
-    numbers = counts[present]
-    width = max(1, (int(numbers.max(initial=0)).bit_length() + 7) // 8)
-    planes = [(numbers >> (8 * i) if i else numbers).astype(np.uint8).tobytes() for i in range(width)]
-    body = np.packbits(present).tobytes() + b"".join(planes)
+    numbers, large = _to_bytes(counts[present])
+    body = np.packbits(present).tobytes() + numbers
     if tight:
         body = zlib.compress(body, 6)
-    return _HEADER.pack(tight, width, *counts.shape, len(body)) + body
+    return _HEADER.pack(tight, *counts.shape, len(large), len(body)) + large + body
 
 
 def unpack(data: bytes) -> tuple[NDArray[Any], bytes]:
-    """The array that ``pack`` wrote, in its smallest unsigned type, and the bytes that follow it."""
-    tight, width, rows, columns, length = _HEADER.unpack_from(data)
-    end = _HEADER.size + length
-    body = zlib.decompress(data[_HEADER.size : end]) if tight else data[_HEADER.size : end]
+    """The array that ``pack`` wrote, in a small unsigned type, and the bytes that follow it."""
+    tight, rows, columns, beside, length = _HEADER.unpack_from(data)
+    start = _HEADER.size + beside
+    end = start + length
+    body = np.frombuffer(zlib.decompress(data[start:end]) if tight else data[start:end], np.uint8)
     cells = rows * columns
-    bits = np.frombuffer(body, np.uint8)
-    present = np.unpackbits(bits[: -(-cells // 8)], count=cells).view(bool)
-    planes = bits[-(-cells // 8) :].reshape(width, -1)
-    kind = np.dtype(f"u{1 << (width - 1).bit_length()}").type
-    numbers = planes[0].astype(kind)
-    for i in range(1, width):
-        numbers |= planes[i].astype(kind) << kind(8 * i)
-    counts = np.zeros(cells, kind)
+    present = np.unpackbits(body[: -(-cells // 8)], count=cells).view(bool)
+    numbers = _from_bytes(body[-(-cells // 8) :], data[_HEADER.size : start])
+    counts = np.zeros(cells, numbers.dtype)
     counts[present] = numbers
     return counts.reshape(rows, columns), data[end:]
 
@@ -53,29 +48,41 @@ def loosen(data: bytes) -> bytes:
     """The same arrays, not compressed: faster to unpack."""
     parts: list[bytes] = []
     while data:
-        tight, width, rows, columns, length = _HEADER.unpack_from(data)
-        end = _HEADER.size + length
-        body = zlib.decompress(data[_HEADER.size : end]) if tight else data[_HEADER.size : end]
-        parts.append(_HEADER.pack(False, width, rows, columns, len(body)) + body)
-        data = data[end:]
+        tight, rows, columns, beside, length = _HEADER.unpack_from(data)
+        start = _HEADER.size + beside
+        body = zlib.decompress(data[start : start + length]) if tight else data[start : start + length]
+        parts += [_HEADER.pack(False, rows, columns, beside, len(body)), data[_HEADER.size : start], body]
+        data = data[start + length :]
     return b"".join(parts)
 
 
 def pack_small(numbers: NDArray[Any]) -> bytes:
-    """A few thousand whole numbers of at least 0, [rows, n], compressed fast: lowest bytes first."""
-    width = max(1, (int(numbers.max(initial=0)).bit_length() + 7) // 8)
-    planes = b"".join((numbers >> (8 * i)).astype(np.uint8).tobytes() for i in range(width))
+    """A few thousand whole numbers from 0 to 2^32 - 1, [rows, n], compressed fast."""
     compressor = zlib.compressobj(1, zlib.DEFLATED, wbits=12, strategy=zlib.Z_RLE)
-    return _SMALL_HEADER.pack(width, *numbers.shape) + compressor.compress(planes) + compressor.flush()
+    body, large = _to_bytes(numbers)
+    return _SMALL_HEADER.pack(*numbers.shape, len(large)) + large + compressor.compress(body) + compressor.flush()
 
 
 def unpack_small(data: bytes) -> NDArray[np.int64]:
     """The numbers that ``pack_small`` wrote, [rows, n]."""
-    width, rows, length = _SMALL_HEADER.unpack_from(data)
-    planes = np.frombuffer(zlib.decompress(data[_SMALL_HEADER.size :]), np.uint8)
-    planes = planes.reshape(width, rows, length).astype(np.int64)
-    shifts = 8 * np.arange(width, dtype=np.int64)
-    return np.sum(planes << shifts[:, None, None], axis=0)
+    rows, length, beside = _SMALL_HEADER.unpack_from(data)
+    start = _SMALL_HEADER.size + beside
+    body = np.frombuffer(zlib.decompress(data[start:]), np.uint8)
+    return _from_bytes(body, data[_SMALL_HEADER.size : start]).astype(np.int64).reshape(rows, length)
+
+
+def _to_bytes(numbers: NDArray[Any]) -> tuple[bytes, bytes]:
+    """One byte for each number, and beside it, in order, those that are too large for one."""
+    large = numbers[numbers >= _LARGE]
+    return np.minimum(numbers, _LARGE).astype(np.uint8).tobytes(), large.astype("<u4").tobytes()
+
+
+def _from_bytes(numbers: NDArray[np.uint8], large: bytes) -> NDArray[Any]:
+    if not large:
+        return numbers
+    wide = numbers.astype(np.uint32)
+    wide[numbers == _LARGE] = np.frombuffer(large, "<u4")
+    return wide
 
 
 def pack_costs(costs: FloatArray) -> NDArray[np.uint16]:

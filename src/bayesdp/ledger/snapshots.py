@@ -24,9 +24,9 @@ _SUM_UP = 1.0 + 2.0**-12  # covers sums of up to 2^11 single-precision numbers
 _PRODUCT_UP = 1.0 + 2.0**-38
 
 
-def spacing(steps: int) -> int:
-    """Steps between two points in a run of so many steps."""
-    return 1 << max(0, (steps - 1) // POINTS).bit_length()
+def spacing(steps: int, points: int = POINTS) -> int:
+    """Steps between two points in a run of so many steps: a power of 2."""
+    return 1 << max(0, (steps - 1) // points).bit_length()
 
 
 class _Table:
@@ -82,7 +82,8 @@ class SnapshotCosts:
             if keys.shape[1] == 1:  # steps that were the same for all records: there may be many of them
                 total = total + table.double[keys].sum(axis=0) * _SUM_UP
             else:  # this runs while a model trains: single precision, rounded up
-                total = total + table.single[keys].sum(axis=0).astype(np.float64) * _SUM_UP
+                single = table.single.take(keys, axis=0).sum(axis=0)
+                total = total + single.astype(np.float64) * _SUM_UP
         return total
 
 
@@ -99,11 +100,14 @@ class Track:
         self._step += len(entries)
         return self._current
 
-    def snapshots(self, before: Slice, entries: Sequence[Entry]) -> tuple[tuple[int, ...], bytes]:
-        """Points and snapshots of a slice once ``entries`` are folded in: those still wanted, and those on the way."""
+    def snapshots(
+        self, before: Slice, entries: Sequence[Entry], *, at_most: int = POINTS
+    ) -> tuple[tuple[int, ...], bytes]:
+        """Points and snapshots of a slice once ``entries`` are folded in: those still wanted, and some on the way."""
         through = before.through + len(entries)
-        every = spacing(through)
-        kept = [number for number, point in enumerate(before.points) if point % every == 0]
+        wanted = spacing(through)
+        kept = [number for number, point in enumerate(before.points) if point % wanted == 0]
+        every = max(wanted, spacing(len(entries), at_most))
         points = [before.points[number] for number in kept]
         packed = [read_packed(before)[kept]]
         for point in range(before.through - before.through % every + every, through + 1, every):
