@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from bayesdp.ledger import chain, packing
 from bayesdp.ledger.batches import PrivateBatch
 from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.database import MEMORY
 from bayesdp.ledger.errors import LedgerError
-from bayesdp.ledger.file import MEMORY, LedgerFile, StoredStep
+from bayesdp.ledger.file import LedgerFile, StoredStep
 from bayesdp.ledger.histograms import SLICE, Histogram, Slice, total
 from bayesdp.ledger.history import History
-from bayesdp.ledger.ledger import Ledger, checked_path, new_settings
+from bayesdp.ledger.ledger import Ledger
+from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import LAMBDAS, POINTS, SnapshotCosts
 from bayesdp.validation import InvalidInputError, refuse
 

@@ -13,37 +13,28 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from bayesdp.ledger import chain, head
 from bayesdp.ledger.chain import Step
+from bayesdp.ledger.database import (
+    APPLICATION,
+    DURABLE,
+    ECONOMY,
+    FORMAT,
+    MEMORY,
+    SCHEMA,
+    clear_errors,
+    connect,
+    connect_to_read,
+    create_tables,
+    give_name,
+)
 from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.histograms import Slice
 
-FORMAT = 1
-MEMORY = ":memory:"
-_APPLICATION = 0x62647031
-_SCHEMA = (
-    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE state (number INTEGER PRIMARY KEY, closed INTEGER NOT NULL, steps INTEGER NOT NULL,"
-    " seal BLOB NOT NULL)",
-    "CREATE TABLE steps (number INTEGER PRIMARY KEY, noise_std REAL NOT NULL, sample_rate REAL NOT NULL, clip REAL,"
-    " planned_batch REAL, time REAL NOT NULL, source TEXT NOT NULL, audited INTEGER NOT NULL,"
-    " audit_clipped INTEGER NOT NULL, audit_digest BLOB NOT NULL, batch_digest BLOB NOT NULL,"
-    " norms_digest BLOB NOT NULL, hash BLOB NOT NULL)",
-    "CREATE TABLE journal (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE private_batches (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE private_norms (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE slices (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, records INTEGER NOT NULL,"
-    " through INTEGER NOT NULL, packed BLOB NOT NULL, points TEXT NOT NULL, snapshots BLOB NOT NULL,"
-    " digest BLOB NOT NULL)",
-)
 _FIELDS = [field.name for field in fields(Step)]
 _INSERT_STEP = f"INSERT INTO steps VALUES ({', '.join('?' * (len(_FIELDS) + 1))})"
 _BESIDE = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
-_DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
-# What is deleted need not be overwritten: closing gives all free pages back. A short log keeps the files small.
-_ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
 _LOG = ("-wal", "-shm", "-journal")
 
 HashAt = Callable[[int], bytes]
@@ -89,7 +80,7 @@ class LedgerFile:
             self._head = head.Head(path)
         try:
             self._said = head.read(path)
-            self._database = _connect_to_read(path)  # what will be refused is not touched; writing comes later
+            self._database = connect_to_read(path)  # what will be refused is not touched; writing comes later
         except BaseException:
             self._release(remove=False)
             raise
@@ -99,7 +90,7 @@ class LedgerFile:
         """A new ledger without steps, locked; at ``path`` there is nothing before the whole of it is there."""
         if path == MEMORY:
             file = LedgerFile(MEMORY, write=True)
-            _create_tables(file._database, settings)
+            create_tables(file._database, settings, seal_of(chain.first_hash(settings), {}))
             return file
         given, path = path, Path(path).resolve()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -112,8 +103,8 @@ class LedgerFile:
             try:
                 with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as database:
                     database.execute("PRAGMA synchronous = FULL")
-                    _create_tables(database, settings)
-                _place(draft, path)
+                    create_tables(database, settings, seal_of(chain.first_hash(settings), {}))
+                give_name(draft, path)
                 head.sync_folder(path.parent)
             except FileExistsError:
                 raise LedgerError(path, "exists already; Ledger.open continues it") from None
@@ -140,13 +131,13 @@ class LedgerFile:
 
     def settings(self) -> dict[str, str]:
         """The settings of the run; first of all, that this is a ledger and which version wrote it."""
-        if self._one("PRAGMA application_id") != _APPLICATION:
+        if self._one("PRAGMA application_id") != APPLICATION:
             raise LedgerError(self.path, "expected the file of a ledger, this is another one")
         version = self._one("PRAGMA user_version")
         if version != FORMAT:
             raise LedgerError(self.path, f"has format {version}; this version of bayesdp reads format {FORMAT}")
         schema = sorted(sql for (sql,) in self._database.execute("SELECT sql FROM sqlite_master") if sql is not None)
-        if schema != sorted(_SCHEMA) or self._one("PRAGMA quick_check") != "ok":
+        if schema != sorted(SCHEMA) or self._one("PRAGMA quick_check") != "ok":
             raise LedgerError(self.path, "is damaged")
         settings = dict(self._database.execute("SELECT name, value FROM settings"))
         if not all(isinstance(text, str) for item in settings.items() for text in item):
@@ -339,9 +330,9 @@ class LedgerFile:
             self.closed = False
             if self._head is not None:
                 self._head.write(steps, chain_hash, sync=True)
-                reader, self._database = self._database, _connect(self._real, "rw")
+                reader, self._database = self._database, connect(self._real, "rw")
                 reader.close()
-                for pragma in (*_DURABLE, *_ECONOMY):
+                for pragma in (*DURABLE, *ECONOMY):
                     self._database.execute(f"PRAGMA {pragma}")
             with self.transaction():  # before there is a log, so that the file itself says it
                 self._database.execute("UPDATE state SET closed = 0 WHERE number = 1")
@@ -386,73 +377,6 @@ def slice_digest(number: int, one: Slice, chain_hash: bytes) -> bytes:
 def seal_of(chain_hash: bytes, digests: Mapping[int, bytes]) -> bytes:
     """One hash over everything in a closed ledger: the last step, and the digests of slices by their numbers."""
     return chain.sha256(chain_hash, *(digests[number] for number in sorted(digests)))
-
-
-@contextlib.contextmanager
-def clear_errors(path: Path | str) -> Generator[None]:
-    """Errors of the disk and of SQLite as one clear line each."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        text = str(error)
-        if "full" in text:
-            what = "the disk is full; nothing was recorded, so the result of this step must not be used"
-        elif "locked" in text:
-            what = "is being used by another process"
-        elif "readonly" in text or "unable to open" in text:
-            what = f"cannot be opened here ({text}); a ledger that was not closed needs a folder that can be written"
-        elif "I/O" in text:
-            what = f"the disk failed ({text}); nothing was recorded, so the result of this step must not be used"
-        else:
-            what = f"is damaged, or not a ledger ({text})"
-        raise LedgerError(path, what) from error
-    except UnicodeDecodeError as error:
-        raise LedgerError(path, "is damaged: text in it cannot be read") from error
-    except OSError as error:
-        raise LedgerError(path, f"cannot be used ({error.strerror or error})") from error
-
-
-def _place(draft: Path, path: Path) -> None:
-    """Give a file its name, all at once; not if there is one of this name."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a disk without hard links: claim the name, then replace what claimed it
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o666))
-        os.replace(draft, path)
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
-    database = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=1)
-    try:
-        database.execute("PRAGMA trusted_schema = OFF")
-        database.execute("PRAGMA cell_size_check = ON")
-        database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite opens the file here
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Without the right to write if possible; a log left by a crash may need it."""
-    try:
-        return _connect(path, "ro")
-    except sqlite3.OperationalError:
-        return _connect(path, "rw")
-
-
-def _create_tables(database: sqlite3.Connection, settings: Mapping[str, str]) -> None:
-    database.execute("BEGIN")
-    database.execute(f"PRAGMA application_id = {_APPLICATION}")
-    database.execute(f"PRAGMA user_version = {FORMAT}")
-    for statement in _SCHEMA:
-        database.execute(statement)
-    database.executemany("INSERT INTO settings VALUES (?, ?)", sorted(settings.items()))
-    database.execute("INSERT INTO state VALUES (1, 1, 0, ?)", (seal_of(chain.first_hash(settings), {}),))
-    database.execute("COMMIT")
 
 
 def _digest(content: Any) -> bytes | None:

@@ -8,10 +8,8 @@ import json
 import struct
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -25,13 +23,14 @@ from bayesdp.ledger.batches import PrivateBatch
 from bayesdp.ledger.bins import Bins, Place
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.costs import audit_costs
+from bayesdp.ledger.database import MEMORY
 from bayesdp.ledger.errors import LedgerError
-from bayesdp.ledger.file import MEMORY, LedgerFile, StoredStep
+from bayesdp.ledger.file import LedgerFile, StoredStep
 from bayesdp.ledger.histograms import AuditHistograms, Entry, Slice, add_entries
 from bayesdp.ledger.history import History
+from bayesdp.ledger.settings import checked_path, checked_text, new_settings
 from bayesdp.ledger.snapshots import SnapshotCosts, Track
 from bayesdp.validation import FloatArray, refuse
-from bayesdp.version import __version__
 from bayesdp.worst_case import WorstCase
 
 _POINTS_OF_A_FOLD = 8
@@ -263,7 +262,7 @@ class Ledger:
         planned = None if planned_batch is None else validation.positive("planned_batch", planned_batch)
         audited = None if audit is None else self._audit_norms(audit)
         drawn = None if batch is None else _norms("batch", batch)
-        source = _text("source", source)
+        source = checked_text("source", source)
         if "composed_of" in self._settings:
             raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")
         self._begin()
@@ -452,67 +451,11 @@ class Ledger:
         return number
 
 
-def new_settings(
-    audit_ids: Sequence[str | int] | None, data: str | None, metadata: Mapping[str, Any] | None, keep_norms: bool
-) -> dict[str, str]:
-    """The settings of a new run, as they are kept and hashed."""
-    if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise refuse("metadata", metadata, "names and values")
-    settings = {
-        "bayesdp": __version__,
-        "grid": str(grid.VERSION),
-        "run": uuid.uuid4().hex,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "metadata": _json("metadata", dict(metadata or {})),
-        "keep_norms": "true" if keep_norms else "false",
-    }
-    if data is not None:
-        settings["data"] = _text("data", data)
-    if audit_ids is not None:
-        ids = [] if isinstance(audit_ids, str | bytes) or not hasattr(audit_ids, "__iter__") else list(audit_ids)
-        if not ids or not all(type(one) in (str, int) for one in ids) or len(set(ids)) != len(ids):
-            raise refuse("audit_ids", audit_ids, "different texts or whole numbers, at least one")
-        settings["audit_ids"] = _json("audit_ids", ids)
-    return settings
-
-
-def checked_path(path: Any) -> Path:
-    """The path of a ledger, if it can be one."""
-    expected = "the path of a file"
-    if not isinstance(path, str | Path):
-        raise refuse("path", path, expected)
-    found = Path(path)
-    if not found.name or "\0" in str(found) or not _encodes(str(found)):
-        raise refuse("path", str(found), expected)
-    return found
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not _encodes(value):
-        raise refuse(name, value, "text")
-    return value
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _noise_std(value: Any) -> float:
     noise = validation.positive("noise_std", value)
     if not 1e-100 <= noise <= 1e100:
         raise refuse("noise_std", value, "a number from 1e-100 to 1e100")
     return noise
-
-
-def _json(name: str, value: Any) -> str:
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise refuse(name, value, f"what JSON can hold ({error})") from None
 
 
 def _entry(place: Place, stored: StoredStep) -> Entry:

@@ -1,0 +1,103 @@
+"""The SQLite database of a ledger: its tables, how it is opened, and its errors in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from bayesdp.ledger.errors import LedgerError
+
+FORMAT = 1
+MEMORY = ":memory:"
+APPLICATION = 0x62647031
+SCHEMA = (
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE state (number INTEGER PRIMARY KEY, closed INTEGER NOT NULL, steps INTEGER NOT NULL,"
+    " seal BLOB NOT NULL)",
+    "CREATE TABLE steps (number INTEGER PRIMARY KEY, noise_std REAL NOT NULL, sample_rate REAL NOT NULL, clip REAL,"
+    " planned_batch REAL, time REAL NOT NULL, source TEXT NOT NULL, audited INTEGER NOT NULL,"
+    " audit_clipped INTEGER NOT NULL, audit_digest BLOB NOT NULL, batch_digest BLOB NOT NULL,"
+    " norms_digest BLOB NOT NULL, hash BLOB NOT NULL)",
+    "CREATE TABLE journal (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE private_batches (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE private_norms (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE slices (number INTEGER PRIMARY KEY, first INTEGER NOT NULL, records INTEGER NOT NULL,"
+    " through INTEGER NOT NULL, packed BLOB NOT NULL, points TEXT NOT NULL, snapshots BLOB NOT NULL,"
+    " digest BLOB NOT NULL)",
+)
+DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
+# What is deleted need not be overwritten: closing gives all free pages back. A short log keeps the files small.
+ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
+
+
+@contextlib.contextmanager
+def clear_errors(path: Path | str) -> Generator[None]:
+    """Errors of the disk and of SQLite as one clear line each."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error)
+        if "full" in text:
+            what = "the disk is full; nothing was recorded, so the result of this step must not be used"
+        elif "locked" in text:
+            what = "is being used by another process"
+        elif "readonly" in text or "unable to open" in text:
+            what = f"cannot be opened here ({text}); a ledger that was not closed needs a folder that can be written"
+        elif "I/O" in text:
+            what = f"the disk failed ({text}); nothing was recorded, so the result of this step must not be used"
+        else:
+            what = f"is damaged, or not a ledger ({text})"
+        raise LedgerError(path, what) from error
+    except UnicodeDecodeError as error:
+        raise LedgerError(path, "is damaged: text in it cannot be read") from error
+    except OSError as error:
+        raise LedgerError(path, f"cannot be used ({error.strerror or error})") from error
+
+
+def give_name(draft: Path, path: Path) -> None:
+    """Give a file its name, all at once; not if there is one of this name."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without hard links: claim the name, then replace what claimed it
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(draft, path)
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection to a file that exists, mode "ro" or "rw"; what stands in its schema is not trusted."""
+    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    database = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=1)
+    try:
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.execute("PRAGMA cell_size_check = ON")
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()  # SQLite opens the file here
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Without the right to write if possible; a log left by a crash may need it."""
+    try:
+        return connect(path, "ro")
+    except sqlite3.OperationalError:
+        return connect(path, "rw")
+
+
+def create_tables(database: sqlite3.Connection, settings: Mapping[str, str], seal: bytes) -> None:
+    """A ledger without steps, closed with this seal."""
+    database.execute("BEGIN")
+    database.execute(f"PRAGMA application_id = {APPLICATION}")
+    database.execute(f"PRAGMA user_version = {FORMAT}")
+    for statement in SCHEMA:
+        database.execute(statement)
+    database.executemany("INSERT INTO settings VALUES (?, ?)", sorted(settings.items()))
+    database.execute("INSERT INTO state VALUES (1, 1, 0, ?)", (seal,))
+    database.execute("COMMIT")
