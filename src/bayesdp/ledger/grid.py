@@ -26,7 +26,7 @@ KeyArray = NDArray[np.integer]
 VERSION = 1
 RESOLUTION = {2.0**-30: 8, 0.25: 9, 0.5: 10, 2.0: 11, 4.0: 10}
 """From this exposure on, so many bits of the mantissa: 2^bits nodes per octave."""
-CHORDS = {2.0**-30: 6, 0.0625: 7, 0.25: 8}
+CHORDS = {2.0**-30: 6, 0.0625: 7, 0.25: 8, 0.5: 9, 1.0: 8}
 """The same for the ends of chords: enough, because a chord errs by the square of its length only."""
 SMALLEST, TOP = 2.0**-30, 8.0
 FIRST_OWN, KEYS = 13 << 10, 1 << 14
