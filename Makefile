@@ -32,7 +32,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
 	$(BIN)/python -m benchmarks.ledger
 
-# 200 killed writers and 1,000 damaged files; a quarter of an hour.
+# 200 killed writers and 1,000 damaged files; a few minutes.
 storm: setup
 	$(BIN)/python -m benchmarks.ledger_storm
 

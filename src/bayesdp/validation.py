@@ -60,6 +60,14 @@ def non_negative(name: str, value: object) -> float:
     return number
 
 
+def noise_std(value: object) -> float:
+    """A standard deviation whose square, and the square of its inverse, is a float."""
+    number = positive("noise_std", value)
+    if not 1e-100 <= number <= 1e100:
+        raise refuse("noise_std", value, "a number from 1e-100 to 1e100")
+    return number
+
+
 def noise_multiplier(value: object) -> float:
     """Noise over clip, in the range where the libraries below compute: 1e-6 to 1e12."""
     expected = "a noise multiplier from 1e-6 to 1e12"

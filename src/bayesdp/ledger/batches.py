@@ -14,6 +14,7 @@ from bayesdp.ledger.grid import FIRST_OWN
 from bayesdp.validation import FloatArray
 
 _HEADER = struct.Struct("<QQH")  # drawn, clipped, number of the rate
+_LENGTHS = struct.Struct("<qq")  # norms of audit records, of the batch; -1 for None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,3 +54,17 @@ class PrivateBatch:
         drawn, clipped, rate = _HEADER.unpack_from(data)
         gaps, counts = packing.unpack_small(data[_HEADER.size :])
         return PrivateBatch(drawn, clipped, bins_of(rate, np.cumsum(gaps)), counts)
+
+
+def pack_norms(audit: FloatArray | None, batch: FloatArray | None) -> bytes:
+    """Norms as they were given, as bytes for the file; None is not the same as none."""
+    parts = [b"" if norms is None else norms.astype("<f8").tobytes() for norms in (audit, batch)]
+    return _LENGTHS.pack(*(-1 if norms is None else len(norms) for norms in (audit, batch))) + b"".join(parts)
+
+
+def unpack_norms(content: bytes) -> tuple[FloatArray | None, FloatArray | None]:
+    """From the bytes that ``pack_norms`` gave."""
+    audit, batch = _LENGTHS.unpack_from(content)
+    norms = np.frombuffer(content, "<f8", offset=_LENGTHS.size)
+    split = max(audit, 0)
+    return None if audit < 0 else norms[:split], None if batch < 0 else norms[split:]

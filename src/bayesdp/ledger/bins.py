@@ -23,7 +23,6 @@ OWN_CLIPS = 64
 OWN_RATES = 16
 _SCALE_UP = 1.0 + 2.0**-50  # covers the rounding of 1 / s and of the product with it
 _RATE_BITS = 4
-_RATE_DROPS = 52 - _RATE_BITS
 
 BinArray = NDArray[np.uint32]
 """Bins, [K]: the number of the rate in the upper 16 bits, the key of the exposure in the lower."""
@@ -106,9 +105,7 @@ class Bins:
     def number_of_rate(self, rate: float) -> int:
         """The number of a sampling rate; a new one is added, rounded up if there are many already."""
         if rate not in self.rates and len(self.rates) >= OWN_RATES:
-            pattern = int(np.float64(rate).view(np.int64))
-            rounded = (pattern + ((1 << _RATE_DROPS) - 1)) >> _RATE_DROPS << _RATE_DROPS
-            rate = float(np.int64(rounded).view(np.float64))
+            rate = grid.to_bits(rate, _RATE_BITS, up=True)
         if rate not in self.rates:
             self.rates.append(rate)
         return self.rates.index(rate)

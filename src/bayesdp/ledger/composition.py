@@ -52,7 +52,6 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
                 file.insert(stored)
             for number, one in enumerate(_slices(ledgers, ids, history) if ids is not None else ()):
                 file.put(number, one, history.hash)
-        file.load_digests()
         file.seal(history.steps, history.hash)
         return Ledger.from_file(file)
     except BaseException:

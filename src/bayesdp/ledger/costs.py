@@ -57,15 +57,13 @@ class CostTable:
     def costs(self, histogram: Histogram) -> FloatArray:
         """K_x(lambda), [n, L], for histograms whose bins are among those given."""
         total = np.zeros((histogram.counts.shape[1], len(self._lambdas)))
-        ends = np.flatnonzero(np.diff(histogram.bins >> 16)) + 1
-        for here in np.split(np.arange(len(histogram.bins)), ends):
-            if len(here):
-                first, last = int(here[0]), int(here[-1]) + 1
-                total += self._one_rate(histogram.bins[first:last], histogram.counts[first:last])
+        rates, starts = np.unique(histogram.bins >> 16, return_index=True)  # bins are in ascending order
+        ends = [*starts[1:].tolist(), len(histogram.bins)]
+        for rate, first, last in zip(rates.tolist(), starts.tolist(), ends, strict=True):
+            total += self._one_rate(self._tables[rate], histogram.bins[first:last], histogram.counts[first:last])
         return total * _ROUND_UP
 
-    def _one_rate(self, bins: BinArray, counts: CountArray) -> FloatArray:
-        table = self._tables[int(bins[0]) >> 16]
+    def _one_rate(self, table: _RateTable, bins: BinArray, counts: CountArray) -> FloatArray:
         place = np.searchsorted(table.present, bins)
         assert np.array_equal(table.present[place], bins)
         to_nodes = table.weights[place].T.tocsr()
@@ -87,9 +85,8 @@ def _rate_table(bins: Bins, rate: int, present: BinArray, lambdas: FloatArray, r
         nodes, weights = on_grid, sparse.eye_array(len(on_grid))
     if rounding == "down":
         nodes = np.maximum(nodes - 1, 0)
-        exposures = grid.VALUES[
-            np.minimum(grid.round_up(exposures) - 1, grid.LAST)
-        ]  # what is rounded to the clip bound
+        lowest = np.minimum(grid.round_up(exposures) - 1, grid.LAST)  # of what is rounded up to a clip bound
+        exposures = grid.VALUES[lowest]
     beyond = int(np.count_nonzero(keys == grid.BEYOND))
     on_top = sparse.eye_array(beyond) if rounding == "down" else sparse.csr_array((beyond, 0))
     nodes = np.concatenate([nodes, np.full(on_top.shape[1], grid.LAST)])

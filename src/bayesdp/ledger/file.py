@@ -238,9 +238,8 @@ class LedgerFile:
     def put_slice(self, number: int, one: Slice, chain_hash: bytes, forget: int) -> None:
         """A folded slice; the journal of steps up to ``forget`` is removed."""
         with self.transaction():
-            digest = self.put(number, one, chain_hash)
+            self.put(number, one, chain_hash)
             self._database.execute("DELETE FROM journal WHERE step <= ?", (forget,))
-        self._digests[number] = digest
 
     def seal(self, steps: int, chain_hash: bytes) -> None:
         """Mark the ledger as closed: all its steps are in slices, and there is nothing beyond."""
@@ -249,10 +248,6 @@ class LedgerFile:
             values = (steps, self.seal_after(chain_hash))
             self._database.execute("UPDATE state SET closed = 1, steps = ?, seal = ? WHERE number = 1", values)
         self.closed = True
-
-    def load_digests(self) -> None:
-        """Learn the digests of slices that were put in one by one."""
-        self._digests = dict(self._database.execute("SELECT number, digest FROM slices"))
 
     def seal_after(self, chain_hash: bytes) -> bytes:
         """The seal of the ledger as it is."""
@@ -309,13 +304,13 @@ class LedgerFile:
             if content is not None:
                 self._database.execute(f"INSERT INTO {table} VALUES (?, ?)", (stored.step.number, content))
 
-    def put(self, number: int, one: Slice, chain_hash: bytes) -> bytes:
-        """A slice, within a transaction; ``chain_hash`` is that of the step through which it goes. Its digest."""
+    def put(self, number: int, one: Slice, chain_hash: bytes) -> None:
+        """A slice, within a transaction; ``chain_hash`` is that of the step through which it goes."""
         points = " ".join(map(str, one.points))
         digest = slice_digest(number, one, chain_hash)
         values = (number, one.first, one.records, one.through, one.packed, points, one.snapshots, digest)
         self._database.execute(f"REPLACE INTO slices VALUES ({', '.join('?' * len(values))})", values)
-        return digest
+        self._digests[number] = digest
 
     def begin(self, steps: int, chain_hash: bytes) -> None:
         """Prepare for writing, after so many steps: from now on the ledger is not closed."""

@@ -76,6 +76,20 @@ def round_up(exposure: FloatArray) -> Keys:
     return keys
 
 
+def to_bits(value: float, bits: int, *, up: bool) -> float:
+    """A number above 0 with so many bits in its mantissa, rounded up or down."""
+    dropped = 52 - bits
+    pattern = _pattern(value) + (((1 << dropped) - 1) if up else 0)
+    return float(np.int64(pattern >> dropped << dropped).view(np.float64))
+
+
+def distinct(keys: KeyArray) -> NDArray[np.int64]:
+    """The different keys among many, in ascending order."""
+    present = np.zeros(KEYS, bool)
+    present[keys] = True
+    return np.flatnonzero(present)
+
+
 def chords(keys: KeyArray) -> tuple[KeyArray, sparse.csr_array]:
     """Nodes [N] and weights [K, N] that stand for ``keys`` [K] of the grid (none beyond), all in ascending order.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bayesdp.ledger import packing
 from bayesdp.ledger.bins import BinArray, bins_of
-from bayesdp.ledger.grid import KEYS, Keys
+from bayesdp.ledger.grid import KEYS, Keys, distinct
 
 SLICE = 512
 """Records in a slice."""
@@ -170,22 +170,21 @@ class AuditHistograms:
     def bins(self) -> BinArray:
         """All bins in which some record may have a count, [K] in ascending order."""
         found = [one.bins() for one in self.slices]
-        found += [_bins(rate, keys) for rate, keys in stacked(self.journal, slice(None))]
+        found += [bins_of(rate, distinct(keys)) for rate, keys in stacked(self.journal, slice(None))]
         return np.unique(np.concatenate([np.zeros(0, np.uint32), *found]))
 
-    def forget_folded(self) -> int:
-        """Drop the journal of steps that all slices contain; the last such step."""
+    def forget_folded(self) -> None:
+        """Drop the journal of steps that all slices contain."""
         through = min((one.through for one in self.slices), default=0)
         start = self.steps - len(self.journal)
         if through > start:
             del self.journal[: through - start]
-        return through
 
 
 def add_entries(before: Histogram, records: slice, entries: Sequence[Entry]) -> Histogram:
     """The histogram with steps of the journal added, for some of the records."""
     rows = list(stacked(entries, records))
-    bins = np.unique(np.concatenate([before.bins, *(_bins(rate, keys) for rate, keys in rows)]))
+    bins = np.unique(np.concatenate([before.bins, *(bins_of(rate, distinct(keys)) for rate, keys in rows)]))
     most = int(before.counts.max(initial=0)) + len(entries)
     counts = before.over(bins, np.uint16 if most < 1 << 16 else np.uint32)
     width = int(counts.shape[1])
@@ -208,9 +207,3 @@ def stacked(entries: Sequence[Entry], records: slice) -> Iterator[tuple[int, Key
         uniform = [keys for keys in here if isinstance(keys, int)]
         if uniform:
             yield rate, np.array(uniform, np.uint16)[:, None]
-
-
-def _bins(rate: int, keys: Keys) -> BinArray:
-    present = np.zeros(KEYS, bool)
-    present[keys] = True
-    return bins_of(rate, np.flatnonzero(present))

@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.chain import Step
+from bayesdp.ledger.grid import to_bits
 from bayesdp.worst_case import WorstCase, rdp_epsilon, worst_case_of
 
 _MOST_FOR_PLD, _MOST_FOR_RDP = 24, 128  # different settings
@@ -75,7 +74,7 @@ class History:
         counts: Counter[tuple[float, float]] = Counter()
         for one in self.stretches:
             noise = max(one.noise_std / (one.clip or math.inf), _LEAST_NOISE)
-            settings = _to_bits(noise, bits, up=False), _to_bits(one.sample_rate, bits, up=True)
+            settings = to_bits(noise, bits, up=False), to_bits(one.sample_rate, bits, up=True)
             counts[max(settings[0], _LEAST_NOISE), settings[1]] += one.steps
         return counts
 
@@ -117,10 +116,3 @@ def _without_pld(epsilon: float, delta: float, reason: str | None = None) -> Wor
     return WorstCase(
         epsilon=epsilon, delta=delta, accountant="RDP", rdp_epsilon=epsilon, pld_epsilon=None, reason=reason
     )
-
-
-def _to_bits(value: float, bits: int, *, up: bool) -> float:
-    """``value`` with so many bits in its mantissa, rounded up or down."""
-    dropped = 52 - bits
-    pattern = int(np.float64(value).view(np.int64)) + (((1 << dropped) - 1) if up else 0)
-    return float(np.int64(pattern >> dropped << dropped).view(np.float64))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from bayesdp import validation
 from bayesdp.conversion import record_epsilons
 from bayesdp.ledger import chain, grid, snapshots
-from bayesdp.ledger.batches import PrivateBatch
+from bayesdp.ledger.batches import PrivateBatch, pack_norms, unpack_norms
 from bayesdp.ledger.bins import Bins, Place
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.costs import audit_costs
@@ -34,8 +33,6 @@ from bayesdp.validation import FloatArray, refuse
 from bayesdp.worst_case import WorstCase
 
 _POINTS_OF_A_FOLD = 8
-_LENGTHS = struct.Struct("<qq")
-
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -129,8 +126,8 @@ class Ledger:
             first_hash = chain.first_hash(self._settings)
             bins = Bins(*json.loads(self._settings.get("bins", "[[], []]")))
             history, audit = History(first_hash, bins), AuditHistograms()
-            if self.audit_ids is not None:
-                audit.set_records(len(self.audit_ids))
+            if (ids := self.audit_ids) is not None:
+                audit.set_records(len(ids))
             for stored in self._file.steps(first_hash):
                 step = stored.step
                 history.add(step, stored.hash)
@@ -254,7 +251,7 @@ class Ledger:
         there is none, and then there is no worst case. ``audit``: norms of the audit records before clipping, [m].
         ``batch``: norms of the records that were drawn, [b], b may be 0. ``planned_batch``: the expected size.
         """
-        noise = _noise_std(noise_std)
+        noise = validation.noise_std(noise_std)
         rate = validation.sample_rate(sample_rate)
         bound = None if clip is None else validation.positive("clip", clip)
         if bound is not None:
@@ -290,7 +287,7 @@ class Ledger:
         keys = None if audit is None else place.keys(audit)
         journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
         kept_batch = None if batch is None else PrivateBatch.of(batch, _above(batch, clip), place).pack(place.rate)
-        kept_norms = _pack_norms(audit, batch) if self._settings["keep_norms"] == "true" else None
+        kept_norms = pack_norms(audit, batch) if self._settings["keep_norms"] == "true" else None
         step = Step(
             number=self._history.steps + 1,
             noise_std=noise,
@@ -442,20 +439,13 @@ class Ledger:
     def private_norms(self, step: int) -> tuple[FloatArray | None, FloatArray | None]:
         """Private: the norms of audit records and of the batch as they were given, if they were to be kept."""
         content = self._file.content("private_norms", self._number(step))
-        return (None, None) if content is None else _unpack_norms(content)
+        return (None, None) if content is None else unpack_norms(content)
 
     def _number(self, step: int) -> int:
         number = validation.count("step", step, minimum=1)
         if number > self.steps:
             raise refuse("step", step, f"a step from 1 to {self.steps}")
         return number
-
-
-def _noise_std(value: Any) -> float:
-    noise = validation.positive("noise_std", value)
-    if not 1e-100 <= noise <= 1e100:
-        raise refuse("noise_std", value, "a number from 1e-100 to 1e100")
-    return noise
 
 
 def _entry(place: Place, stored: StoredStep) -> Entry:
@@ -473,15 +463,3 @@ def _norms(name: str, values: Any) -> FloatArray:
 
 def _above(norms: FloatArray, clip: float | None) -> int:
     return 0 if clip is None else int(np.count_nonzero(norms > clip))
-
-
-def _pack_norms(audit: FloatArray | None, batch: FloatArray | None) -> bytes:
-    parts = [b"" if norms is None else norms.astype("<f8").tobytes() for norms in (audit, batch)]
-    return _LENGTHS.pack(*(-1 if norms is None else len(norms) for norms in (audit, batch))) + b"".join(parts)
-
-
-def _unpack_norms(content: bytes) -> tuple[FloatArray | None, FloatArray | None]:
-    audit, batch = _LENGTHS.unpack_from(content)
-    norms = np.frombuffer(content, "<f8", offset=_LENGTHS.size)
-    split = max(audit, 0)
-    return None if audit < 0 else norms[:split], None if batch < 0 else norms[split:]

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesdp.ledger import grid, packing
 from bayesdp.ledger.bins import Bins
-from bayesdp.ledger.grid import KEYS, KeyArray
+from bayesdp.ledger.grid import KEYS, KeyArray, distinct
 from bayesdp.ledger.histograms import Entry, Histogram, Slice, stacked
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.validation import FloatArray
@@ -54,9 +54,8 @@ class SnapshotCosts:
     def table(self, rate: int, keys: KeyArray) -> _Table:
         """Log-moments at a rate, filled in at least for ``keys``."""
         table = self._tables.setdefault(rate, _Table())
-        present = np.zeros(KEYS, bool)
-        present[keys] = True
-        new = np.flatnonzero(present & ~table.known)
+        met = distinct(keys)
+        new = met[~table.known[met]]
         if len(new):
             mechanism = SubsampledGaussian(sample_rate=self._bins.rates[rate])
             table.fill(new, mechanism.log_moment(self._bins.exposures(new), LAMBDAS))
