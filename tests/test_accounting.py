@@ -55,3 +55,9 @@ def test_bad_settings_are_refused(change, message):
 def test_bad_norms_are_refused(norms):
     with pytest.raises(ValueError, match="norms"):
         bayesdp.account(norms, **SETTINGS)
+
+
+def test_noise_that_a_ledger_refuses_leaves_no_file(tmp_path):
+    with pytest.raises(bayesdp.InvalidInputError, match="noise_std=1e-120: expected a number from 1e-100"):
+        bayesdp.account([[1e-120]], clip=1e-120, sample_rate=0.1, noise_std=1e-120, ledger=tmp_path / "kept.ledger")
+    assert list(tmp_path.iterdir()) == []

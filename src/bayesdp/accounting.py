@@ -137,5 +137,5 @@ def _noise(clip: float, noise_std: float | None, noise_multiplier: float | None)
         given = "neither" if noise_std is None else "both"
         raise refuse("noise_std, noise_multiplier", given, "exactly one of them")
     if noise_std is not None:
-        return validation.positive("noise_std", noise_std)
-    return validation.noise_multiplier(noise_multiplier) * clip
+        return validation.noise_std(noise_std)
+    return validation.noise_std(validation.noise_multiplier(noise_multiplier) * clip)
