@@ -1,0 +1,152 @@
+"""Many steps together: delta(epsilon) of records as sums over a few low frequencies, an upper bound.
+
+The loss of a record is the sum of the losses of its steps, so its characteristic function F_k is a product: n log F_k
+of each kind of step, added up. For many steps F_k is practically 0 beyond a few dozen frequencies, and what is wanted,
+
+    delta(epsilon) = sum over points x_j > epsilon of p_j (1 - e^{epsilon - x_j}),   p_j = 1/N sum_k F_k zeta_k^j,
+
+is a geometric series in j: no distribution is ever computed. Errors are added to delta, record by record:
+
+- *window*: the N points wrap around. What lies above the window may count as nothing, at most Pr[loss >= its end], by
+  Chernoff from the moments of the discretised losses themselves; what lies below counts too much, which is harmless.
+- *frequencies* that are left out: |F_k| is at most the product of each kind's largest value beyond the last one kept.
+- *truncation*: mass that the steps moved to infinity.
+- *round-off*: a bound on the error of each transform, times the number of steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from bayesdp.profiles.step_losses import IntArray, Losses
+from bayesdp.validation import FloatArray
+
+MOST_POINTS = 1 << 20
+_MOST_TERMS = 1 << 23  # frequencies times kinds or records that are kept
+_BLOCK = 1 << 22  # points that are transformed at a time
+_ROUND_OFF = 2.0**-50  # of one transformed step: its masses, the transform, the logarithm and the phase
+_SMALLEST = 1e-30  # stands for a zero of a characteristic function
+
+ComplexArray = NDArray[np.complex128]
+
+
+class ComposedLosses:
+    """The profiles of n records in one direction."""
+
+    def __init__(self, losses: Losses, counts: FloatArray, orders: FloatArray, allowed: float) -> None:
+        """Records that took ``counts`` [n, B] steps of each kind; each error may cost about ``allowed`` of delta.
+
+        ``orders`` [S] are those at which moments are taken to place the window.
+        """
+        self._interval = losses.interval
+        above = counts @ np.minimum(losses.log_moments(orders), 1e300)
+        below = counts @ np.minimum(losses.log_moments(-orders), 1e300)
+        self._end, self._length = _window(above, below, orders, allowed, losses.interval)
+        frequencies = np.arange(1, self._length // 2 + 1)
+        zeta = np.exp(2j * np.pi / self._length * frequencies)
+        ordinary, tilted = 1 / (1 - zeta), 1 / (1 - math.exp(-losses.interval) * zeta)
+        # The frequencies -k have the conjugate values: twice the real part, but for the one that is its own mirror.
+        twice = np.where(2 * frequencies == self._length, 1.0, 2.0) / self._length
+        coefficients = 2 * twice * (np.abs(ordinary) + np.abs(tilted))
+        logs, left_out = _characteristic(losses, counts, self._length, coefficients, allowed)
+        kept = slice(0, logs.shape[1])
+        self._zeta = zeta[kept]
+        with np.errstate(under="ignore"):
+            terms = twice[kept] * np.exp(counts @ logs.real + 1j * (counts @ logs.imag))
+        last = self._zeta**self._end
+        self._terms = terms * (ordinary - tilted)[kept]
+        self._ordinary = (terms @ (last * ordinary[kept])).real
+        self._tilted = (terms @ (last * tilted[kept])).real
+        with np.errstate(over="ignore", under="ignore"):
+            beyond = np.exp(np.min(above - orders * (self._end * self._interval), axis=1))
+        lost = -np.expm1(counts @ np.log1p(-losses.lost))
+        rounding = _ROUND_OFF * (1 + coefficients[kept].sum()) * (1 + counts.sum(axis=1))
+        self.error: FloatArray = beyond + lost + left_out + rounding
+
+    def deltas(self, epsilons: FloatArray) -> FloatArray:
+        """Upper bounds of delta(epsilon), [n, G]."""
+        low = np.minimum(np.floor(epsilons / self._interval), self._end - 1).astype(np.int64)
+        part = np.expm1(np.minimum(epsilons - low * self._interval, self._interval)) / math.expm1(self._interval)
+        both = np.concatenate([low, low + 1])
+        powers = self._zeta[:, None] ** both
+        sums = self._terms.real @ powers.real - self._terms.imag @ powers.imag
+        at_low, at_high = np.split(self._delta(sums, both), 2, axis=1)
+        return at_low + part * (at_high - at_low)
+
+    def epsilons(self, delta: float) -> FloatArray:
+        """Upper bounds of the least epsilon with delta(epsilon) <= delta, [n]; infinite where the errors forbid any.
+
+        The last point whose delta is too large is found bit by bit.
+        """
+        low = np.zeros(len(self.error), np.int64)
+        at_low = self._delta(self._terms.sum(axis=1).real, low)
+        at_high = self.error.copy()  # at the end of the window nothing else is left
+        turned = self._terms.copy()
+        for bit in reversed(range(self._end.bit_length())):
+            turn = self._zeta ** (1 << bit)
+            point = low + (1 << bit)
+            inside = point < self._end
+            at = np.where(inside, self._delta((turned @ turn).real, np.minimum(point, self._end)), 0.0)
+            too_large = at > delta
+            at_high = np.where(inside & ~too_large, at, at_high)
+            at_low = np.where(too_large, at, at_low)
+            low[too_large] = point[too_large]
+            turned[too_large] *= turn
+        # Between two points delta is linear in e^epsilon.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = np.clip((at_low - delta) / (at_low - at_high), 0.0, 1.0)
+        found = low * self._interval + np.log1p(part * math.expm1(self._interval))
+        found = np.where(at_low > delta, found * (1 + 2.0**-48), 0.0)
+        return np.where(np.minimum(at_low, at_high) <= delta, found, np.inf)
+
+    def _delta(self, sums: FloatArray, point: IntArray) -> FloatArray:
+        """delta at points of the grid with the errors added, from the sums over frequencies above 0."""
+        shape = (-1,) + (1,) * (sums.ndim - 1)
+        ordinary, tilted, error = (x.reshape(shape) for x in (self._ordinary, self._tilted, self.error))
+        distance = (point - self._end) * self._interval
+        constant = (self._end - point - np.expm1(distance) / math.expm1(-self._interval)) / self._length
+        return np.clip(sums - ordinary + np.exp(distance) * tilted + constant, 0.0, 1.0) + error
+
+
+def _window(
+    above: FloatArray, below: FloatArray, orders: FloatArray, allowed: float, interval: float
+) -> tuple[int, int]:
+    """End and length of a window outside which the losses of all records have next to no mass."""
+    room = math.log(1 / allowed)
+    highest = float(np.max(np.min((above + room) / orders, axis=1)))
+    lowest = float(np.min(np.max(-(below + room) / orders, axis=1)))
+    end = min(max(1, math.ceil(highest / interval)), MOST_POINTS)
+    length = min(max(16, end - math.floor(max(lowest / interval, end - MOST_POINTS))), MOST_POINTS)
+    return end, int(fft.next_fast_len(length, real=True))
+
+
+def _characteristic(
+    losses: Losses, counts: FloatArray, length: int, coefficients: FloatArray, allowed: float
+) -> tuple[ComplexArray, FloatArray]:
+    """Logarithms [B, K] of the characteristic functions at frequencies 1 .. K, and what the others can add, [n].
+
+    K is the least of a few numbers for which that is little enough.
+    """
+    most = min(_MOST_TERMS // (losses.kinds + len(counts)), length // 2)
+    tried = np.unique(np.geomspace(1, most, 40).astype(np.int64))
+    values = np.empty((losses.kinds, most), np.complex128)
+    largest = np.empty((losses.kinds, len(tried)))
+    block = max(1, _BLOCK // length)
+    for first in range(0, losses.kinds, block):
+        kinds = slice(first, min(first + block, losses.kinds))
+        transformed = losses.transform(length, kinds)
+        values[kinds] = transformed[:, 1 : most + 1]
+        beyond = np.maximum.accumulate(np.abs(transformed[:, ::-1]), axis=1)[:, ::-1]
+        largest[kinds] = beyond[:, np.minimum(tried + 1, length // 2)]
+    remaining = np.append(np.cumsum(coefficients[::-1])[::-1], 0.0)[tried]  # 0 if none is left out
+    with np.errstate(under="ignore"):
+        left_out = np.exp(counts @ np.log(np.maximum(largest, _SMALLEST))) * remaining
+    enough = left_out.max(axis=0) <= allowed
+    chosen = int(np.argmax(enough)) if enough.any() else len(tried) - 1
+    kept = values[:, : tried[chosen]]
+    logs: ComplexArray = np.log(np.maximum(np.abs(kept), _SMALLEST)) + np.complex128(1j) * np.angle(kept)
+    return logs, left_out[:, chosen]

@@ -1,0 +1,167 @@
+"""Profiles of thousands of records at once, each from the histogram of its exposures.
+
+Records are sorted by their Rényi epsilon and taken in chunks of similar ones: a chunk has its own grid, as fine as its
+quietest record needs, and its own window, as wide as its loudest needs. No figure exceeds what the Rényi divergences of
+the same record give, which is tighter where delta is close to the errors of the computation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesdp import validation
+from bayesdp.conversion import log_constant, record_epsilons
+from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.profiles.composed import MOST_POINTS, ComposedLosses
+from bayesdp.profiles.step_losses import step_losses
+from bayesdp.validation import FloatArray, refuse
+
+_LAMBDAS = np.unique(np.geomspace(1, 1024, 80).round())
+_CHUNK, _RATIO = 512, 1.5  # records in a chunk, and how much their epsilons may differ
+_ORDERS = np.array([0.25, 0.5, 1.0, 1.5, 2.5, 4.0])  # over the best Rényi order, to place the window
+_COARSEST = 0.01
+_ROUND_UP = 1 + 2.0**-38
+
+
+@dataclass(frozen=True)
+class ExposureCounts:
+    """How often each of m records went through each of B kinds of steps: rates [B], exposures [B], counts [m, B]."""
+
+    rates: FloatArray
+    exposures: FloatArray
+    counts: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """How exact profiles are; whatever is lost is added to the result.
+
+    ``grid`` is about how much of epsilon the discretisation may add; ``error`` the share of delta that the window, the
+    frequencies left out and the truncation may each take. ``interval`` fixes the grid instead.
+    """
+
+    grid: float = 1e-4
+    error: float = 1e-5
+    interval: float | None = None
+
+    def __post_init__(self) -> None:
+        validation.probability("grid", self.grid)
+        validation.probability("error", self.error)
+        if self.interval is not None:
+            validation.positive("interval", self.interval)
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Upper bounds for m records: epsilon at delta [m], and delta at given epsilons [m, G], in both directions."""
+
+    epsilon_in: FloatArray
+    epsilon_out: FloatArray
+    delta_in: FloatArray
+    delta_out: FloatArray
+
+    @property
+    def epsilon(self) -> FloatArray:
+        """The larger of both directions, [m]."""
+        return np.maximum(self.epsilon_in, self.epsilon_out)
+
+    @property
+    def delta(self) -> FloatArray:
+        """The larger of both directions, [m, G]."""
+        return np.maximum(self.delta_in, self.delta_out)
+
+
+def profiles(
+    given: ExposureCounts,
+    delta: float,
+    *,
+    epsilons: Any = (),
+    precision: Precision | None = None,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> Profiles:
+    """Epsilon of every record at ``delta`` and its delta at each of ``epsilons`` [G].
+
+    Formal guarantee: never below the exact profile of the subsampled Gaussian at these exposures, composed.
+    """
+    delta = validation.probability("delta", delta)
+    at = validation.non_negative_array("epsilons", np.atleast_1d(epsilons)).ravel()
+    counts = _checked(given)
+    precision = precision or Precision()
+    costs = _costs(given, counts)
+    renyi = record_epsilons(costs, _LAMBDAS, delta)
+    renyi_deltas = _record_deltas(costs, at)
+    found = Profiles(renyi, renyi.copy(), renyi_deltas, renyi_deltas.copy())
+    for chunk in track(list(_chunks(renyi))):
+        orders = _ORDERS * _best_order(costs[chunk], delta)
+        interval = precision.interval or _interval(costs[chunk], counts[chunk], renyi[chunk], delta, precision)
+        kinds = np.flatnonzero(counts[chunk].any(axis=0) & (given.exposures > 0))
+        taken = counts[np.ix_(chunk, kinds)]
+        truncation = precision.error * delta / (2 * taken.sum(axis=1).max())
+        losses = step_losses(given.rates[kinds], given.exposures[kinds], interval, truncation)
+        for one, epsilon, deltas in zip(
+            losses, (found.epsilon_in, found.epsilon_out), (found.delta_in, found.delta_out), strict=True
+        ):
+            composed = ComposedLosses(one, taken, orders, precision.error * delta)
+            epsilon[chunk] = np.minimum(epsilon[chunk], composed.epsilons(delta))
+            deltas[chunk] = np.minimum(deltas[chunk], composed.deltas(at))
+    return found
+
+
+def _checked(given: ExposureCounts) -> FloatArray:
+    shape = np.shape(given.counts)
+    if np.ndim(given.counts) != 2 or shape[1:] != np.shape(given.exposures) or shape[1:] != np.shape(given.rates):
+        raise refuse("counts.shape", shape, "[records, kinds of steps]")
+    return validation.non_negative_array("counts", given.counts)
+
+
+def _costs(given: ExposureCounts, counts: FloatArray) -> FloatArray:
+    """K_x(lambda), [m, L]; infinite where a record had an infinite exposure."""
+    table = np.zeros((len(given.rates), len(_LAMBDAS)))
+    finite = np.isfinite(given.exposures)
+    for rate in np.unique(given.rates[finite]).tolist():
+        here = finite & (given.rates == rate)
+        table[here] = SubsampledGaussian(sample_rate=rate).log_moment(given.exposures[here], _LAMBDAS)
+    costs = counts @ table * _ROUND_UP
+    costs[counts[:, ~finite].any(axis=1)] = np.inf
+    return costs
+
+
+def _record_deltas(costs: FloatArray, epsilons: FloatArray) -> FloatArray:
+    """The least delta over the orders, [m, G]."""
+    constants = costs + log_constant(_LAMBDAS, "improved")
+    columns = [np.min(constants - _LAMBDAS * epsilon, axis=1) for epsilon in epsilons]
+    exponents = np.stack(columns, axis=1) if columns else np.empty((len(costs), 0))
+    return np.where((costs == 0).any(axis=1)[:, None], 0.0, np.exp(np.minimum(exponents, 0.0)))
+
+
+def _chunks(renyi: FloatArray) -> Iterator[np.ndarray]:
+    """Records with similar epsilons, none that is 0 or infinite."""
+    order = np.argsort(renyi, kind="stable")
+    order = order[(renyi[order] > 0) & (renyi[order] < np.inf)]
+    while len(order):
+        similar = int(np.searchsorted(renyi[order], _RATIO * renyi[order[0]], side="right"))
+        yield order[: min(similar, _CHUNK)]
+        order = order[min(similar, _CHUNK) :]
+
+
+def _best_order(costs: FloatArray, delta: float) -> float:
+    """The order that gives the records of a chunk their Rényi epsilon, in the middle of them."""
+    values = (costs + log_constant(_LAMBDAS, "improved") - math.log(delta)) / _LAMBDAS
+    return float(np.median(_LAMBDAS[np.argmin(values, axis=1)]))
+
+
+def _interval(costs: FloatArray, counts: FloatArray, renyi: FloatArray, delta: float, precision: Precision) -> float:
+    """An interval h whose rounding adds about ``precision.grid`` to epsilon, if so many points can be handled.
+
+    A step's loss moved to both ends of its interval gains about h^2/6 of variance, T steps T h^2/6. The variance of a
+    record is about K(1), and epsilon grows like its root.
+    """
+    variance = float(np.min(costs[:, 0] / counts.sum(axis=1)))
+    wanted = min(math.sqrt(12 * precision.grid * variance), float(renyi.min()) / 200, _COARSEST)
+    tails = np.min((costs - math.log(precision.error * delta)) / _LAMBDAS, axis=1)
+    return max(wanted, 4 * float(tails.max()) / MOST_POINTS)
