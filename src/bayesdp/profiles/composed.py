@@ -27,6 +27,8 @@ from bayesdp.validation import FloatArray
 
 MOST_POINTS = 1 << 20
 _MOST_TERMS = 1 << 23  # frequencies times kinds or records that are kept
+_USUAL_FREQUENCIES = 512  # these are enough for most runs
+_ORDERS = np.array([0.5, 1.0, 2.0, 4.0])
 _BLOCK = 1 << 22  # points that are transformed at a time
 _ROUND_OFF = 2.0**-50  # of one transformed step: its masses, the transform, the logarithm and the phase
 _SMALLEST = 1e-30  # stands for a zero of a characteristic function
@@ -37,14 +39,14 @@ ComplexArray = NDArray[np.complex128]
 class ComposedLosses:
     """The profiles of n records in one direction."""
 
-    def __init__(self, losses: Losses, counts: FloatArray, orders: FloatArray, allowed: float) -> None:
+    def __init__(self, losses: Losses, counts: FloatArray, order: float, allowed: float) -> None:
         """Records that took ``counts`` [n, B] steps of each kind; each error may cost about ``allowed`` of delta.
 
-        ``orders`` [S] are those at which moments are taken to place the window.
+        ``order`` is about the best of their Rényi orders; around it moments are taken to place the window.
         """
         self._interval = losses.interval
-        above = counts @ np.minimum(losses.log_moments(orders), 1e300)
-        below = counts @ np.minimum(losses.log_moments(-orders), 1e300)
+        orders = order * _ORDERS
+        above, below = (counts @ np.minimum(m, 1e300) for m in losses.log_moments(float(orders[0]), len(orders)))
         self._end, self._length = _window(above, below, orders, allowed, losses.interval)
         frequencies = np.arange(1, self._length // 2 + 1)
         zeta = np.exp(2j * np.pi / self._length * frequencies)
@@ -131,22 +133,33 @@ def _characteristic(
 
     K is the least of a few numbers for which that is little enough.
     """
-    most = min(_MOST_TERMS // (losses.kinds + len(counts)), length // 2)
-    tried = np.unique(np.geomspace(1, most, 40).astype(np.int64))
-    values = np.empty((losses.kinds, most), np.complex128)
-    largest = np.empty((losses.kinds, len(tried)))
-    block = max(1, _BLOCK // length)
-    for first in range(0, losses.kinds, block):
-        kinds = slice(first, min(first + block, losses.kinds))
-        transformed = losses.transform(length, kinds)
-        values[kinds] = transformed[:, 1 : most + 1]
-        beyond = np.maximum.accumulate(np.abs(transformed[:, ::-1]), axis=1)[:, ::-1]
-        largest[kinds] = beyond[:, np.minimum(tried + 1, length // 2)]
-    remaining = np.append(np.cumsum(coefficients[::-1])[::-1], 0.0)[tried]  # 0 if none is left out
-    with np.errstate(under="ignore"):
-        left_out = np.exp(counts @ np.log(np.maximum(largest, _SMALLEST))) * remaining
-    enough = left_out.max(axis=0) <= allowed
+    limit = max(1, min(_MOST_TERMS // (losses.kinds + len(counts)), length // 2))
+    for most in sorted({min(_USUAL_FREQUENCIES, limit), limit}):
+        tried = np.unique(np.geomspace(1, most, 32).astype(np.int64))
+        values, largest = _low_and_largest(losses, length, tried)
+        remaining = np.append(np.cumsum(coefficients[::-1])[::-1], 0.0)[tried]  # 0 if none is left out
+        with np.errstate(under="ignore"):
+            left_out = np.exp(counts @ np.log(np.maximum(largest, _SMALLEST))) * remaining
+        enough = left_out.max(axis=0) <= allowed
+        if enough.any():
+            break
     chosen = int(np.argmax(enough)) if enough.any() else len(tried) - 1
     kept = values[:, : tried[chosen]]
     logs: ComplexArray = np.log(np.maximum(np.abs(kept), _SMALLEST)) + np.complex128(1j) * np.angle(kept)
     return logs, left_out[:, chosen]
+
+
+def _low_and_largest(losses: Losses, length: int, tried: IntArray) -> tuple[ComplexArray, FloatArray]:
+    """Characteristic functions [B, K] at the lowest frequencies, and their largest values [B, t] beyond each tried."""
+    values = np.empty((losses.kinds, tried[-1]), np.complex128)
+    largest = np.empty((losses.kinds, len(tried)))
+    block = max(1, _BLOCK // length)
+    for first in range(0, losses.kinds, block):
+        kinds = slice(first, min(first + block, losses.kinds))
+        transformed = losses.transform(length, kinds)[:, 1:]
+        values[kinds] = transformed[:, : tried[-1]]
+        squares = np.square(transformed.real) + np.square(transformed.imag)
+        # The largest between one number of frequencies and the next, then from each to the end.
+        steps = np.maximum.reduceat(squares, np.minimum(tried, length // 2 - 1), axis=1)
+        largest[kinds] = np.sqrt(np.maximum.accumulate(steps[:, ::-1], axis=1)[:, ::-1])
+    return values, largest

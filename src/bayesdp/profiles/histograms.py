@@ -22,8 +22,7 @@ from bayesdp.profiles.step_losses import step_losses
 from bayesdp.validation import FloatArray, refuse
 
 _LAMBDAS = np.unique(np.geomspace(1, 1024, 80).round())
-_CHUNK, _RATIO = 512, 1.5  # records in a chunk, and how much their epsilons may differ
-_ORDERS = np.array([0.25, 0.5, 1.0, 1.5, 2.5, 4.0])  # over the best Rényi order, to place the window
+_CHUNK, _RATIO = 1024, 1.75  # records in a chunk, and how much their epsilons may differ
 _COARSEST = 0.01
 _ROUND_UP = 1 + 2.0**-38
 
@@ -45,7 +44,7 @@ class Precision:
     frequencies left out and the truncation may each take. ``interval`` fixes the grid instead.
     """
 
-    grid: float = 1e-4
+    grid: float = 2e-4
     error: float = 1e-5
     interval: float | None = None
 
@@ -97,7 +96,7 @@ def profiles(
     renyi_deltas = _record_deltas(costs, at)
     found = Profiles(renyi, renyi.copy(), renyi_deltas, renyi_deltas.copy())
     for chunk in track(list(_chunks(renyi))):
-        orders = _ORDERS * _best_order(costs[chunk], delta)
+        order = _best_order(costs[chunk], delta)
         interval = precision.interval or _interval(costs[chunk], counts[chunk], renyi[chunk], delta, precision)
         kinds = np.flatnonzero(counts[chunk].any(axis=0) & (given.exposures > 0))
         taken = counts[np.ix_(chunk, kinds)]
@@ -106,7 +105,7 @@ def profiles(
         for one, epsilon, deltas in zip(
             losses, (found.epsilon_in, found.epsilon_out), (found.delta_in, found.delta_out), strict=True
         ):
-            composed = ComposedLosses(one, taken, orders, precision.error * delta)
+            composed = ComposedLosses(one, taken, order, precision.error * delta)
             epsilon[chunk] = np.minimum(epsilon[chunk], composed.epsilons(delta))
             deltas[chunk] = np.minimum(deltas[chunk], composed.deltas(at))
     return found

@@ -26,38 +26,41 @@ IntArray = NDArray[np.int64]
 class Losses:
     """Losses of B kinds of steps in one direction: masses [P] at multiples ``point`` [P] of the interval, kind by kind.
 
-    ``lost`` [B] is the mass that was moved to infinity.
+    Those of a kind begin at its ``start`` [B]; ``lost`` [B] is the mass that was moved to infinity.
     """
 
     interval: float
-    kind: IntArray
+    start: IntArray
     point: IntArray
     mass: FloatArray
     lost: FloatArray
 
-    def log_moments(self, orders: FloatArray) -> FloatArray:
-        """log E[e^{s loss}] of every kind, [B, S], for the finite losses; infinite where it overflows."""
-        values = self.point * self.interval
-        result = np.empty((self.kinds, len(orders)))
-        for column, order in enumerate(orders):
-            with np.errstate(over="ignore", divide="ignore"):
-                moments = np.bincount(self.kind, self.mass * np.exp(order * values), self.kinds)
-                result[:, column] = np.log(moments)
-        return result
-
     @property
     def kinds(self) -> int:
         """How many kinds of steps there are."""
-        return len(self.lost)
+        return len(self.start)
+
+    def log_moments(self, order: float, doublings: int) -> tuple[FloatArray, FloatArray]:
+        """log E[e^{s loss}] and log E[e^{-s loss}] of the finite losses, [B, D], s = order, 2 order, 4 order, ...
+
+        Infinite where it overflows.
+        """
+        result = np.empty((2, self.kinds, doublings))
+        with np.errstate(over="ignore", divide="ignore", under="ignore"):
+            power = np.exp(order * self.interval * self.point)
+            for column in range(doublings):
+                result[0, :, column] = np.log(np.add.reduceat(self.mass * power, self.start))
+                result[1, :, column] = np.log(np.add.reduceat(self.mass / power, self.start))
+                power *= power
+        return np.nan_to_num(result[0], nan=np.inf, posinf=np.inf), np.nan_to_num(result[1], nan=np.inf, posinf=np.inf)
 
     def transform(self, length: int, kinds: slice) -> NDArray[np.complex128]:
         """sum_j p_j e^{-2 pi i j k / length}, k = 0 .. length//2, of some kinds, wrapped around so many points."""
+        ends = np.append(self.start, len(self.point))[kinds.start : kinds.stop + 1]
+        here = slice(int(ends[0]), int(ends[-1]))
         number = kinds.stop - kinds.start
-        kind, point, mass = self.kind, self.point, self.mass
-        if number < self.kinds:
-            here = (kind >= kinds.start) & (kind < kinds.stop)
-            kind, point, mass = kind[here] - kinds.start, point[here], mass[here]
-        wrapped = np.bincount(kind * length + point % length, mass, number * length)
+        row = length * np.repeat(np.arange(number), np.diff(ends))
+        wrapped = np.bincount(row + self.point[here] % length, self.mass[here], number * length)
         return fft.rfft(wrapped.reshape(number, length), axis=1, workers=2)
 
 
@@ -71,68 +74,57 @@ def step_losses(rates: FloatArray, exposures: FloatArray, interval: float, trunc
     first = np.floor(_loss(rates, exposures, np.full_like(rates, -far)) / interval).astype(np.int64)
     last = np.ceil(_loss(rates, exposures, exposures + far) / interval).astype(np.int64)
     points = last - first + 1
-    kind = np.repeat(np.arange(len(rates)), points)
     start = np.cumsum(points) - points
-    point = np.arange(len(kind)) - start[kind] + first[kind]
+    end = start + points - 1
+    kind = np.repeat(np.arange(len(rates)), points)
+    point = np.arange(len(kind)) - (start - first)[kind]
     rate, exposure = rates[kind], exposures[kind]
     output = _output(rate, exposure, np.float64(interval) * point)
-    # Masses of N(0,1) and N(e,1) between neighbouring points; those of one kind end where the next begins.
-    without, moved = _between(output), _between(output - exposure)
-    inner = np.ones(len(kind), bool)
-    inner[start + points - 1] = False
-    low, kinds, q = point[inner], kind[inner], without[inner[:-1]]
-    m = (1 - rate[inner]) * q + rate[inner] * moved[inner[:-1]]
-    ends = _Ends.of(rates, exposures, output[start], output[start + points - 1])
-    record_in = _connect(interval, kinds, low, m, q, ends.upper_m, ends.upper_q, ends.lower_m, first, last)
-    record_out = _connect(interval, kinds, -low - 1, q, m, ends.lower_q, ends.lower_m, ends.upper_q, -last, -first)
-    return record_in, record_out
+    # Masses under Q and M between each point and the next; a kind has none after its last point.
+    q, moved = _between(output), _between(output - exposure)
+    q[end] = moved[end] = 0.0
+    m = (1 - rate) * q + rate * moved
+    below_q, above_q = ndtr(output[start]), ndtr(-output[end])
+    below_m = (1 - rates) * below_q + rates * ndtr(output[start] - exposures)
+    above_m = (1 - rates) * above_q + rates * ndtr(exposures - output[end])
+    # Loss of an interval's lower end, e^loss for record in; for record out losses are negated and ends change places.
+    value = interval * point
+    to_upper = _to_upper_end(m, np.exp(value) * q, interval)
+    inward = m - to_upper
+    inward[1:] += to_upper[:-1]
+    to_upper = _to_upper_end(q, np.exp(-value - interval) * m, interval)
+    outward = to_upper
+    outward[1:] += (q - to_upper)[:-1]
+    return (
+        _with_ends(interval, start, point, inward, start, below_m, end, above_m, above_q),
+        _with_ends(interval, start, -point, outward, end, above_q, start, below_q, below_m),
+    )
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """Masses [B] of both laws below the first and above the last point."""
+def _to_upper_end(p: FloatArray, weighted_q: FloatArray, interval: float) -> FloatArray:
+    """The part of the mass p of an interval that goes to its upper end; e^{loss of the lower end} times q is given.
 
-    lower_m: FloatArray
-    lower_q: FloatArray
-    upper_m: FloatArray
-    upper_q: FloatArray
-
-    @staticmethod
-    def of(rates: FloatArray, exposures: FloatArray, first: FloatArray, last: FloatArray) -> _Ends:
-        lower_q, upper_q = ndtr(first), ndtr(-last)
-        return _Ends(
-            lower_m=(1 - rates) * lower_q + rates * ndtr(first - exposures),
-            lower_q=lower_q,
-            upper_m=(1 - rates) * upper_q + rates * ndtr(exposures - last),
-            upper_q=upper_q,
-        )
+    The rest goes to the lower end, and then p and q keep their sums.
+    """
+    return np.clip((p - weighted_q) / -math.expm1(-interval), 0.0, p)
 
 
-def _connect(
+def _with_ends(
     interval: float,
-    kind: IntArray,
-    low: IntArray,
-    p: FloatArray,
-    q: FloatArray,
+    start: IntArray,
+    point: IntArray,
+    mass: FloatArray,
+    lowest: IntArray,
+    below_p: FloatArray,
+    highest: IntArray,
     above_p: FloatArray,
     above_q: FloatArray,
-    below_p: FloatArray,
-    first: IntArray,
-    last: IntArray,
 ) -> Losses:
-    """Masses p (of the law that the output comes from) and q of the intervals [low, low + 1], moved to their ends."""
-    scale = -math.expm1(-interval)
-    upper = np.clip((p - np.exp(low * interval) * q) / scale, 0.0, p)
-    # Below the first point: up to it. Above the last: as much to infinity as the other law does not cover.
-    kept = np.minimum(np.exp(last * interval) * above_q, above_p)
-    kinds = np.arange(len(first))
-    return Losses(
-        interval,
-        np.concatenate([kind, kind, kinds, kinds]),
-        np.concatenate([low, low + 1, first, last]),
-        np.concatenate([p - upper, upper, below_p, kept]),
-        above_p - kept,
-    )
+    """What lies below the lowest point goes up to it; of what lies above the highest, infinity gets what q lacks."""
+    kept = np.minimum(np.exp(point[highest] * interval) * above_q, above_p)
+    mass[lowest] += below_p
+    mass[highest] += kept
+    return Losses(interval, start, point, mass, above_p - kept)
 
 
 def _loss(rate: FloatArray, exposure: FloatArray, output: FloatArray) -> FloatArray:
@@ -154,8 +146,10 @@ def _output(rate: FloatArray, exposure: FloatArray, loss: FloatArray) -> FloatAr
 
 
 def _between(output: FloatArray) -> FloatArray:
-    """The mass of N(0,1) between neighbours of an ascending list, from the nearer tail."""
+    """The mass of N(0,1) between each of an ascending list and the next, from the nearer tail; 0 after the last."""
     tail = ndtr(-np.abs(output))
-    left, right = output[:-1], output[1:]
-    mass = np.where(left >= 0, tail[:-1] - tail[1:], tail[1:] - tail[:-1])
-    return np.maximum(np.where((left < 0) & (right >= 0), 1.0 - tail[:-1] - tail[1:], mass), 0.0)
+    mass = np.zeros_like(output)
+    np.abs(tail[:-1] - tail[1:], out=mass[:-1])
+    around = np.flatnonzero((output[:-1] < 0) & (output[1:] >= 0))
+    mass[around] = 1.0 - tail[around] - tail[around + 1]
+    return np.maximum(mass, 0.0)
