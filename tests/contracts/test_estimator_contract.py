@@ -7,11 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesdp.estimators import REGISTRY, Beta, Dirichlet, StudentT
+from bayesdp.estimators import (
+    REGISTRY,
+    Beta,
+    Betting,
+    Dirichlet,
+    EmpiricalBernstein,
+    KullbackLeibler,
+    StudentT,
+)
 
 BINARY = np.r_[np.zeros(40), np.ones(3)]
 SPREAD = np.linspace(0, 1, 43)
-VALUES = {StudentT: [BINARY, SPREAD], Beta: [BINARY], Dirichlet: [BINARY, SPREAD]}
+VALUES = {
+    StudentT: [BINARY, SPREAD],
+    Beta: [BINARY],
+    Dirichlet: [BINARY, SPREAD],
+    Betting: [BINARY, SPREAD],
+    KullbackLeibler: [BINARY, SPREAD],
+    EmpiricalBernstein: [BINARY, SPREAD],
+}
 CASES = [(estimator, values) for estimator in REGISTRY for values in VALUES[estimator]]
 
 

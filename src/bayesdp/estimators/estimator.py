@@ -31,41 +31,18 @@ class Estimator(ABC):
 
     def upper(self, values: Any, bound: Any = None) -> Any:
         """An upper estimate of the mean of ``values``; float for [m], [L] for [m, L]."""
-        array = validation.non_negative_array("values", values, finite=False)
-        log_bound = None
-        if bound is not None:
-            with np.errstate(divide="ignore"):
-                log_bound = np.log(validation.non_negative_array("bound", bound, finite=False))
-        with np.errstate(divide="ignore"):
-            result = np.exp(self.log_upper(np.log(array), log_bound)) * _ROUND_UP
+        result = np.exp(self.log_upper(*logarithms(values, bound))) * _ROUND_UP
         if bound is not None:
             result = np.minimum(result, bound)
         return float(result) if np.ndim(result) == 0 else result
 
     def log_upper(self, log_values: Any, log_bound: Any = None) -> Any:
         """The logarithm of ``upper``, from logarithms; -inf stands for 0."""
-        array = validation.as_floats("log_values", log_values)
-        flat = array.ndim == 1
-        if array.ndim not in (1, 2):
-            raise refuse("log_values.shape", array.shape, "[m] or [m, L]")
-        if len(array) < MINIMUM_SAMPLES:
-            raise refuse("samples", len(array), f"at least {MINIMUM_SAMPLES}")
-        if np.isnan(array).any():
-            raise refuse("log_values", math.nan, "numbers")
-        columns = array[:, None] if flat else array
-        cap = None
-        if log_bound is not None:
-            cap = np.broadcast_to(validation.as_floats("log_bound", log_bound), columns.shape[1:])
-            if np.isnan(cap).any():
-                raise refuse("log_bound", math.nan, "a number")
-            excess = columns.max(axis=0) > cap + 1e-9
-            if excess.any():
-                at = int(np.argmax(excess))
-                raise refuse("max(log_values)", float(columns[:, at].max()), f"at most log_bound={float(cap[at])!r}")
+        columns, cap = checked_columns(log_values, log_bound)
         result = self._log_upper(columns, cap)
         if cap is not None:
             result = np.minimum(result, cap)
-        return float(result[0]) if flat else result
+        return float(result[0]) if np.ndim(log_values) == 1 else result
 
     @abstractmethod
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
@@ -88,6 +65,36 @@ class ColumnEstimator(Estimator):
     @abstractmethod
     def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:
         """log upper estimate from checked log values [m] and their log bound."""
+
+
+def logarithms(values: Any, bound: Any) -> tuple[FloatArray, FloatArray | None]:
+    """Logarithms of values, and of their bound if there is one; negative numbers and NaN are refused."""
+    array = validation.non_negative_array("values", values, finite=False)
+    limit = None if bound is None else validation.non_negative_array("bound", bound, finite=False)
+    with np.errstate(divide="ignore"):
+        return np.log(array), None if limit is None else np.log(limit)
+
+
+def checked_columns(log_values: Any, log_bound: Any) -> tuple[FloatArray, FloatArray | None]:
+    """Log values as columns [m, L], and their log bounds [L], or the error that says what is wrong with them."""
+    array = validation.as_floats("log_values", log_values)
+    if array.ndim not in (1, 2):
+        raise refuse("log_values.shape", array.shape, "[m] or [m, L]")
+    if len(array) < MINIMUM_SAMPLES:
+        raise refuse("samples", len(array), f"at least {MINIMUM_SAMPLES}")
+    if np.isnan(array).any():
+        raise refuse("log_values", math.nan, "numbers")
+    columns = array[:, None] if array.ndim == 1 else array
+    cap = None
+    if log_bound is not None:
+        cap = np.broadcast_to(validation.as_floats("log_bound", log_bound), columns.shape[1:])
+        if np.isnan(cap).any():
+            raise refuse("log_bound", math.nan, "a number")
+        excess = columns.max(axis=0) > cap + 1e-9
+        if excess.any():
+            at = int(np.argmax(excess))
+            raise refuse("max(log_values)", float(columns[:, at].max()), f"at most log_bound={float(cap[at])!r}")
+    return columns, cap
 
 
 def scaled(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
