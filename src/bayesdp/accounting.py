@@ -4,73 +4,92 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bayesdp import validation
 from bayesdp.accountant import BayesianAccountant
-from bayesdp.claim import Claim
+from bayesdp.claim import Claim, statement
+from bayesdp.claims import LedgerClaims, ledger_claims
+from bayesdp.claims.of_ledger import check_estimator
+from bayesdp.claims.shares import ShareClaims
 from bayesdp.estimators import StudentT
 from bayesdp.ledger import Ledger
 from bayesdp.norms_file import check_norms
 from bayesdp.validation import FloatArray, InvalidInputError, refuse
 from bayesdp.worst_case import WorstCase
 
-_LATER = "not available in this version of bayesdp"
-
 Track = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """The worst case of a run and the paper's Bayesian claim (None with ``reason`` where it cannot be made)."""
+    """All claims of a run; ``bayesian`` is the paper's, by Hölder composition."""
 
-    worst_case: WorstCase
-    bayesian: Claim | None
-    reason: str | None
-    delta: float
-    gamma: float
-    shares: tuple[float, ...]
+    claims: LedgerClaims
+    bayesian: Claim
+
+    @property
+    def worst_case(self) -> WorstCase:
+        """Classic differential privacy, for everyone."""
+        return self.claims.worst_case
+
+    def all(self) -> list[Claim]:
+        """Every claim, the worst case first."""
+        return replace(self.claims, bayesian=self.bayesian).all()
+
+    def statement(self) -> str:
+        """All claims in words."""
+        return statement(self.all())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: figures that cannot be claimed are None with a reason."""
-        claim = self.bayesian
-        finite = claim is not None and math.isfinite(claim.epsilon)
-        reason = self.reason if claim is None else None
-        if claim is not None and not finite:
-            reason = "no finite epsilon: the noise is too small for these norms"
-        return {
+        paper, average = self.bayesian, self.claims.average
+        values: dict[str, Any] = {
             "worst_case": self.worst_case.to_dict(),
             "bayesian": {
-                "epsilon": claim.epsilon if claim is not None and finite else None,
-                "delta": self.delta,
-                "lambda": claim.order if claim else None,
-                "gamma": claim.gamma if claim else None,
-                "kind": "model-based",
-                "reason": reason,
-                "notes": list(claim.notes) if claim else [],
+                "epsilon": _finite(paper.epsilon),
+                "delta": paper.delta,
+                "lambda": paper.order,
+                "gamma": paper.gamma,
+                "kind": paper.kind,
+                "reason": paper.reason,
+                "notes": list(paper.notes),
             },
-            "shares": [
-                {
-                    "share": share,
-                    "epsilon": None,
-                    "estimate_epsilon": None,
-                    "gamma": self.gamma,
-                    "direction": "record out",
-                    "reason": _LATER,
-                }
-                for share in self.shares
-            ],
+            "shares": [_share(one) for one in self.claims.shares],
             "average": {
-                "epsilon": None,
-                "delta": self.delta,
-                "gamma": self.gamma,
-                "estimator": "betting",
-                "kind": "estimate",
-                "reason": _LATER,
+                "epsilon": _finite(average.epsilon),
+                "delta": average.delta,
+                "gamma": average.gamma,
+                "estimator": self.claims.estimator,
+                "kind": average.kind,
+                "reason": average.reason,
+                "notes": list(average.notes),
             },
         }
+        if self.claims.groups:
+            values["groups"] = {name: [_share(one) for one in group] for name, group in self.claims.groups.items()}
+        if self.claims.for_rows is not None:
+            values["rows"] = self.claims.for_rows.to_dict()
+        return values
+
+
+def _share(claims: ShareClaims) -> dict[str, Any]:
+    sure, estimate = claims.ex_post, claims.estimate
+    return {
+        "share": sure.share,
+        "epsilon": _finite(sure.epsilon),
+        "estimate_epsilon": _finite(estimate.epsilon),
+        "gamma": sure.gamma,
+        "direction": sure.direction,
+        "records": sure.samples,
+        "reason": sure.reason or estimate.reason,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def account(
@@ -84,6 +103,11 @@ def account(
     gamma: float = 0.01,
     shares: Iterable[float] = (0.5, 0.9, 0.99),
     paper_gamma: float = 1e-15,
+    joint: bool = False,
+    estimator: str = "betting",
+    fixed_exposures: bool = False,
+    groups: Sequence[str] | None = None,
+    rows: int = 1,
     ledger: str | Path | None = None,
     track: Track = iter,
 ) -> Account:
@@ -91,8 +115,9 @@ def account(
 
     ``noise_std`` is the standard deviation of the noise on the sum of clipped gradients, ``noise_multiplier`` the same
     over ``clip``: give one of them. ``paper_gamma`` is the failure probability of the paper's estimator at one step
-    and order. Every step goes into a ledger: a new file ``ledger``, or one in memory. ``track`` may wrap the steps, for
-    a progress bar.
+    and order. ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are those of
+    ``Ledger.claims``; ``groups`` names the group of each record, for shares by group. Every step goes into a ledger: a
+    new file ``ledger``, or one in memory. ``track`` may wrap the steps, for a progress bar.
     """
     steps = check_norms(norms)
     clip = validation.positive("clip", clip)
@@ -100,19 +125,33 @@ def account(
     noise = _noise(clip, noise_std, noise_multiplier)
     delta = validation.probability("delta", delta)
     gamma = validation.probability("gamma", gamma)
-    listed = tuple(validation.probability("shares", share) for share in shares)
-    estimator = StudentT(gamma=validation.probability("paper_gamma", paper_gamma))
+    listed = [validation.probability("shares", share) for share in shares]
+    paper = StudentT(gamma=validation.probability("paper_gamma", paper_gamma))
     validation.noise_multiplier(noise / clip)
-    with Ledger() if ledger is None else Ledger.create(ledger) as kept:
+    if groups is not None and len(groups) != steps.shape[1]:
+        raise refuse("len(groups)", len(groups), f"a group for each of the {steps.shape[1]} records")
+    check_estimator(estimator)
+    rows = validation.count("rows", rows, minimum=1)
+    with Ledger(audit_groups=groups) if ledger is None else Ledger.create(ledger, audit_groups=groups) as kept:
         for row in steps:
             kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")
-        everyone = kept.worst_case(delta)
-    claim, reason = None, None
+        claims = ledger_claims(
+            kept,
+            delta=delta,
+            gamma=gamma,
+            shares=listed,
+            joint=joint,
+            estimator=estimator,
+            fixed_exposures=fixed_exposures,
+            rows=rows,
+        )
     try:
-        claim = _bayesian(steps, noise, clip, rate, delta, estimator, track)
+        bayesian = replace(_bayesian(steps, noise, clip, rate, delta, paper, track), worst_case=claims.everyone)
+        if math.isinf(bayesian.epsilon):
+            bayesian = bayesian.without("the noise is too small for these norms")
     except InvalidInputError as error:
-        reason = str(error)
-    return Account(worst_case=everyone, bayesian=claim, reason=reason, delta=delta, gamma=gamma, shares=listed)
+        bayesian = claims.bayesian.without(str(error))
+    return Account(claims=claims, bayesian=bayesian)
 
 
 def _bayesian(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+from bayesdp import properties
+from bayesdp.validation import refuse
 
 Kind = Literal["proved", "ex-post", "estimate", "model-based"]
 Audience = Literal["everyone", "share", "average"]
@@ -16,6 +21,11 @@ _WORDS: dict[Kind, str] = {
     "estimate": "This is an estimate, not a bound.",
     "model-based": "This rests on a statistical model of the data and is not a bound without it.",
 }
+_DIRECTIONS: dict[Direction, str] = {
+    "both": "",
+    "record in": "It bounds what the release says about someone who was in the data.",
+    "record out": "It bounds what the release says about someone who was not in the data.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +33,10 @@ class Claim:
     """One guarantee; frozen, comparable, and printed as a sentence.
 
     ``gamma`` is the probability that the sample misled the estimator, ``gamma_in_delta`` says that it is already
-    part of delta. ``private`` marks figures computed from training members: not for release. ``worst_case`` is the
-    claim for everyone at the same noise, which stands beside every other.
+    part of delta; ``samples`` is the number of audit records behind the claim and ``group`` the group of them.
+    ``private`` marks figures computed from training members: not for release. ``worst_case`` is the claim for everyone
+    at the same noise, which stands beside every other. Where nothing can be claimed, ``epsilon`` is infinite and
+    ``reason`` says why.
     """
 
     epsilon: float
@@ -34,39 +46,90 @@ class Claim:
     kind: Kind
     method: str
     share: float | None = None
+    group: str | None = None
+    samples: int | None = None
     gamma: float = 0.0
     gamma_in_delta: bool = False
     order: float | None = None
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    reason: str | None = None
     private: bool = False
     worst_case: Claim | None = None
 
+    def for_whom(self) -> str:
+        """The people whom it covers."""
+        people = "people like those in the audit set" if self.samples else "people like those sampled"
+        if self.group is not None:
+            people += f" in group {self.group!r}"
+        return {
+            "everyone": "For everyone",
+            "share": f"For at least {100 * (self.share or 0):g} % of {people}",
+            "average": f"On average over {people}",
+        }[self.audience]
+
+    def figure(self) -> str:
+        """epsilon and delta, never rounded below themselves; or why there is none."""
+        if math.isinf(self.epsilon):
+            return f"no claim at delta = {self.delta:g}: {self.reason}" if self.reason else "no finite epsilon"
+        return f"epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
+
     def statement(self) -> str:
         """The claim in words, with its caveats."""
-        who = {
-            "everyone": "For everyone",
-            "share": f"For at least {100 * (self.share or 0):g} % of people like those sampled",
-            "average": "On average over people like those sampled",
-        }[self.audience]
-        size = "no finite epsilon" if math.isinf(self.epsilon) else f"epsilon = {round_up(self.epsilon)}"
-        parts = [f"{who}: {size} at delta = {self.delta:g} ({self.method})."]
-        if self.gamma and not self.gamma_in_delta:
-            parts.append(f"Confidence in the sample: {100 * (1 - self.gamma):g} %.")
-        if self.gamma_in_delta:
-            parts.append(f"delta includes {self.gamma:.3g} for a misleading sample.")
-        parts.append(_WORDS[self.kind])
-        if self.assumptions:
-            parts.append("It assumes: " + "; ".join(self.assumptions) + ".")
-        parts.extend(self.notes)
-        if self.private:
-            parts.append("Private: computed from training members, not for release.")
+        parts = [self.headline()] + ([] if self.reason else self._caveats())
         if self.worst_case is not None:
             parts.append(self.worst_case.statement())
         return " ".join(parts)
 
+    def headline(self, *, with_kind: bool = False) -> str:
+        """Whom it covers, how surely, and the figure."""
+        sure = self.gamma and not self.gamma_in_delta and not self.reason
+        confidence = f", with {_percent(1 - self.gamma)} confidence" if sure else ""
+        how = f"{self.kind}; {self.method}" if with_kind else self.method
+        private = " Private: computed from training members, not for release." if self.private else ""
+        return f"{self.for_whom()}{confidence}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
+
+    def _caveats(self) -> list[str]:
+        parts = [_WORDS[self.kind]]
+        if self.gamma_in_delta:
+            parts.insert(0, f"delta includes {self.gamma:.3g} for a misleading sample.")
+        if _DIRECTIONS[self.direction]:
+            parts.append(_DIRECTIONS[self.direction])
+        if self.assumptions:
+            parts.append("It assumes: " + "; ".join(self.assumptions) + ".")
+        return parts + list(self.notes)
+
     def __str__(self) -> str:
         return self.statement()
+
+    def with_figure(self, epsilon: float, **changes: Any) -> Claim:
+        """The same with another epsilon and whatever else changes; an infinite one needs a reason."""
+        reason = self.reason
+        if math.isinf(epsilon) and reason is None:
+            reason = "the noise is too small for these norms"
+        return replace(self, epsilon=epsilon, reason=reason, **changes)
+
+    def without(self, reason: str) -> Claim:
+        """The same without any figure."""
+        return replace(self, epsilon=math.inf, reason=reason)
+
+    def for_rows(self, rows: int) -> Claim:
+        """The same for one person with so many rows: group privacy, at a larger epsilon and delta.
+
+        For claims about everyone, and for the paper's average (its Proposition 4). What holds for a share of single
+        records says nothing about several rows of one person.
+        """
+        if self.audience == "share" or self.kind in ("ex-post", "estimate"):
+            raise refuse("audience", self.audience, "a claim for everyone, or the paper's average")
+        epsilon, delta = properties.group_privacy(self.epsilon, self.delta, rows)
+        return replace(
+            self,
+            epsilon=epsilon,
+            delta=delta,
+            gamma_in_delta=False,
+            notes=(*self.notes, f"It holds for a person with up to {rows} rows."),
+            worst_case=self.worst_case.for_rows(rows) if self.worst_case else None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes None."""
@@ -77,6 +140,63 @@ class Claim:
         values["statement"] = self.statement()
         return values
 
+    def to_markdown(self) -> str:
+        """A table for a model card."""
+        return to_markdown([self])
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook."""
+        return to_html([self])
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What a table says about it, line by line."""
+        rows = [(self.for_whom(), self.figure())]
+        if not self.reason:
+            rows += [("kind", f"{self.kind}. {_WORDS[self.kind]}"), ("method", self.method)]
+            rows.append(("direction", f"{self.direction}. {_DIRECTIONS[self.direction]}".strip()))
+        if self.gamma and not self.reason:
+            where = ", inside delta" if self.gamma_in_delta else ""
+            rows.append(("confidence", f"{_percent(1 - self.gamma)} (gamma = {self.gamma:.3g}{where})"))
+        if self.samples:
+            rows.append(("audit records", str(self.samples)))
+        rows += [("assumes", text) for text in self.assumptions] + [("note", text) for text in self.notes]
+        if self.private:
+            rows.append(("private", "computed from training members, not for release"))
+        return rows
+
+
+def statement(claims: Iterable[Claim]) -> str:
+    """Claims in words, one a line, the worst case once; below them what they rest on, each thing once."""
+    listed = _with_worst_case(claims)
+    lines = [one.headline(with_kind=True) for one in listed]
+    made = [one for one in listed if not one.reason]
+    rests = [f"{one.kind}: {_WORDS[one.kind]}" for one in made]
+    rests += [f"{one.direction}: {_DIRECTIONS[one.direction]}" for one in made if _DIRECTIONS[one.direction]]
+    rests += [f"{one.kind} claims assume that {text}." for one in made for text in one.assumptions]
+    rests += [text for one in made for text in one.notes]
+    return "\n".join([*lines, "", "What this rests on:", *(f"- {text}" for text in dict.fromkeys(rests))])
+
+
+def to_markdown(claims: Iterable[Claim]) -> str:
+    """Claims as Markdown tables for a model card, the worst case once."""
+    tables: list[str] = []
+    for claim in _with_worst_case(claims):
+        (whom, figure), *others = [(_plain(name), _plain(value)) for name, value in claim.rows()]
+        lines = [f"| {whom} | **{figure}** |", "|---|---|", *(f"| {name} | {value} |" for name, value in others)]
+        tables.append("\n".join(lines) + "\n")
+    return "\n".join(tables)
+
+
+def to_html(claims: Iterable[Claim]) -> str:
+    """Claims as HTML tables, the worst case once; text is escaped."""
+    tables: list[str] = []
+    for claim in _with_worst_case(claims):
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in claim.rows()
+        )
+        tables.append(f"<table>{rows}</table>")
+    return "".join(tables)
+
 
 def round_up(value: float, digits: int = 3) -> str:
     """``value`` with a few significant digits, never below it."""
@@ -85,3 +205,33 @@ def round_up(value: float, digits: int = 3) -> str:
     step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     rounded = math.ceil(value / step * (1 - 1e-12)) * step
     return f"{rounded:.{digits}g}"
+
+
+def _with_worst_case(claims: Iterable[Claim]) -> list[Claim]:
+    """The claims in order, each followed by the worst case that stands beside it unless that was there already."""
+    found: list[Claim] = []
+    for claim in claims:
+        for one in (claim, claim.worst_case):
+            if one is not None and one not in found:
+                found.append(one)
+    return found
+
+
+def _percent(share: float) -> str:
+    """A share in per cent, never rounded up: 99 %, 99.9999 %."""
+    percent = 100 * share
+    for digits in range(12):
+        rounded = math.floor(percent * 10**digits + 1e-6) / 10**digits
+        if abs(percent - rounded) <= 1e-9 or (
+            digits > 2 and rounded < 100 and percent - rounded < (100 - percent) / 10
+        ):
+            return f"{rounded:.{digits}f} %"
+    return f"{percent!r} %"
+
+
+def _plain(text: str) -> str:
+    """Text that a Markdown table shows as it is."""
+    text = " ".join(text.split())
+    for special in "\\`*_{}[]<>|#!~":
+        text = text.replace(special, "\\" + special)
+    return text

@@ -26,6 +26,20 @@ SampleRate = Annotated[float, typer.Option(help="Probability with which a record
 Steps = Annotated[int, typer.Option(help="Number of noisy steps.")]
 Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; figures that cannot be claimed are null.")]
+Gamma = Annotated[float, typer.Option(help="Failure probability of each share and of the average.")]
+Shares = Annotated[str, typer.Option(help="Shares of the population, separated by commas.")]
+Joint = Annotated[bool, typer.Option("--joint", help="gamma is for all shares together.")]
+AverageEstimator = Annotated[
+    str, typer.Option(help="Of the average: betting, kullback-leibler or empirical-bernstein.", metavar="NAME")
+]
+Rows = Annotated[int, typer.Option(help="Also the worst case of a person with so many rows.")]
+FixedExposures = Annotated[
+    bool,
+    typer.Option(
+        "--fixed-exposures",
+        help="The norms did not depend on what was released before: only then is the average proved.",
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON to this file.")]
 
 
@@ -83,25 +97,28 @@ def account(
     ] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="The same over the clip; or --noise-std.")] = None,
     delta: Delta = 1e-5,
-    gamma: Annotated[float, typer.Option(help="Failure probability of shares and average.")] = 0.01,
-    shares: Annotated[str, typer.Option(help="Shares of the population, separated by commas.")] = ".5,.9,.99",
+    gamma: Gamma = 0.01,
+    shares: Shares = ".5,.9,.99",
+    joint: Joint = False,
+    estimator: AverageEstimator = "betting",
+    groups: Annotated[
+        Path | None, typer.Option(help="Text file with the group of each record, one a line: shares by group.")
+    ] = None,
+    rows: Rows = 1,
     paper_gamma: Annotated[
         float, typer.Option(help="Failure probability of the paper's estimator, per step and order.")
     ] = 1e-15,
-    fixed_exposures: Annotated[
-        bool, typer.Option("--fixed-exposures", help="The norms were fixed before the run.")
-    ] = False,
+    fixed_exposures: FixedExposures = False,
     ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """Privacy of a run from recorded norms: worst case, and the paper's Bayesian claim.
+    """Privacy of a run from recorded norms: for everyone, for shares of the population, on average, and the paper's.
 
     Example: bayesdp account norms.npy --noise-multiplier 1 --clip 1 --sample-rate 0.01 --delta 1e-5
     """
-    del fixed_exposures  # decides the kind of the average, which this version does not claim yet
     from bayesdp.accounting import account as compute
-    from bayesdp.norms_file import read_norms
+    from bayesdp.norms_file import read_groups, read_norms
 
     result = compute(
         read_norms(norms),
@@ -113,11 +130,15 @@ def account(
         gamma=gamma,
         shares=_numbers("shares", shares),
         paper_gamma=paper_gamma,
+        joint=joint,
+        estimator=estimator,
+        fixed_exposures=fixed_exposures,
+        groups=None if groups is None else read_groups(groups),
+        rows=rows,
         ledger=ledger,
         track=_progress,
     )
-    bayesian = str(result.bayesian) if result.bayesian else f"No Bayesian claim: {result.reason}"
-    _show(result.to_dict(), f"{result.worst_case.statement()}\n{bayesian}", json_, output)
+    _show(result.to_dict(), result.statement(), json_, output)
 
 
 LedgerPath = Annotated[Path, typer.Argument(help="The file of a ledger.")]
@@ -143,6 +164,45 @@ def show(
     with Ledger.open(ledger, write=False) as opened:
         values = summary(opened, delta=delta, private=private)
     _show(values, words(values), json_, output)
+
+
+@app.command()
+def claims(
+    ledger: LedgerPath,
+    delta: Delta = 1e-5,
+    gamma: Gamma = 0.01,
+    shares: Shares = ".5,.9,.99",
+    joint: Joint = False,
+    estimator: AverageEstimator = "betting",
+    fixed_exposures: FixedExposures = False,
+    rows: Rows = 1,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also the estimate from batches of training members: not for release.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for a model card.")] = False,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """What may be claimed about the run of a ledger: for everyone, for shares of the population, on average.
+
+    Example: bayesdp claims run.ledger --shares .5,.99 --markdown
+    """
+    from bayesdp.claim import statement, to_markdown
+    from bayesdp.ledger import Ledger
+
+    with Ledger.open(ledger, write=False) as opened:
+        found = opened.claims(
+            delta,
+            gamma,
+            _numbers("shares", shares),
+            joint=joint,
+            estimator=estimator,
+            fixed_exposures=fixed_exposures,
+            private=private,
+            rows=rows,
+        )
+    words = to_markdown(found) if markdown else statement(found)
+    _show({"ledger": str(ledger), "claims": [one.to_dict() for one in found]}, words, json_, output)
 
 
 @app.command()

@@ -68,3 +68,25 @@ def delta_from_costs(
     exponents = costs + log_constant(lambdas, conversion) - lambdas * epsilon
     best = int(np.argmin(exponents))
     return math.exp(min(0.0, float(exponents[best]))), best
+
+
+def costs_for(orders: FloatArray, epsilon: float, delta: float) -> FloatArray:
+    """The largest costs B [L] that amount to (epsilon, delta) at each order: lambda epsilon + log delta - log c_lambda.
+
+    Never above it; below 0 where an order is too small for them.
+    """
+    terms = [orders * epsilon, np.full(len(orders), math.log(delta)), -log_constant(orders, "improved")]
+    # The constant is a difference of terms of size lambda log lambda: their rounding is taken off.
+    size = sum(np.abs(term) for term in terms) + 2 * (orders + 1) * np.log(orders + 1)
+    return np.add.reduce(terms) - 2.0**-48 * size
+
+
+def best_order(epsilon: float, delta: float) -> tuple[float, float]:
+    """The whole order whose cost for (epsilon, delta) leaves most to a Gaussian step, and that cost.
+
+    The cost of such a step grows like lambda (lambda + 1).
+    """
+    orders = np.arange(1.0, min(1e6, 2 - 2 * math.log(delta) / epsilon) + 1)  # beyond it less and less is left
+    costs = costs_for(orders, epsilon, delta)
+    best = int(np.argmax(costs / (orders * (orders + 1))))
+    return float(orders[best]), float(costs[best])

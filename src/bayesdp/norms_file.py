@@ -30,6 +30,19 @@ def read_norms(path: str | Path) -> FloatArray:
     return check_norms(values, name=path.name)
 
 
+def read_groups(path: str | Path) -> list[str]:
+    """The group of each record, one a line."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        detail = str(error).splitlines()[0]
+        raise InvalidInputError(f"groups={str(path)!r}: cannot be read ({detail}).") from None
+    groups = [line.strip() for line in lines if line.strip()]
+    if not groups:
+        raise refuse("groups", str(path), "the group of each record, one a line")
+    return groups
+
+
 def check_norms(values: Any, *, name: str = "norms") -> FloatArray:
     """``values`` as norms [steps, records]."""
     array = validation.as_floats(name, values)

@@ -36,7 +36,7 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
     ids, note = _common_ids(ledgers)
     runs = [run for one in ledgers for run in (one.composed_of or [_as_run(one)])]
     data = next((one.data for one in ledgers if one.data is not None), None)
-    settings = new_settings(audit_ids=ids, data=data, metadata=None, keep_norms=False)
+    settings = new_settings(ids, data, metadata=None, keep_norms=False, audit_groups=_groups(ledgers, ids))
     bins = Bins.union([one.history.bins for one in ledgers])
     settings |= {
         "composed_of": json.dumps(runs),
@@ -91,6 +91,18 @@ def _common_ids(ledgers: Sequence[Ledger]) -> tuple[list[str | int] | None, str 
         if set(ids) != set(first):
             return None, f"Worst case only: the audit records of {one.path!r} are not those of {ledgers[0].path!r}."
     return first, None
+
+
+def _groups(ledgers: Sequence[Ledger], ids: list[str | int] | None) -> list[str] | None:
+    """The groups of the audit records with these ids, if all ledgers agree on them."""
+    if ids is None:
+        return None
+    found: list[list[str]] = []
+    for one in ledgers:
+        groups = one.audit_groups
+        if groups is not None:
+            found.append([groups[place] for place in _places(one, ids).tolist()])
+    return found[0] if len(found) == len(ledgers) and all(one == found[0] for one in found) else None
 
 
 def _as_run(one: Ledger) -> dict[str, object]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.grid import to_bits
-from bayesdp.worst_case import WorstCase, rdp_epsilon, worst_case_of
+from bayesdp.worst_case import Run, WorstCase, rdp_epsilon, worst_case_of
 
 _MOST_FOR_PLD, _MOST_FOR_RDP = 24, 128  # different settings
 _LEAST_NOISE = 1e-6  # the least multiplier that is accounted
@@ -69,17 +69,17 @@ class History:
         """The hash of the last step: the head of the chain."""
         return self.hash_at(self.steps)
 
-    def runs(self, bits: int = 52) -> dict[tuple[float, float], int]:
+    def runs(self, bits: int = 52, more: Run | None = None) -> dict[tuple[float, float], int]:
         """Steps by (noise multiplier, sampling rate); with fewer bits, noise is rounded down and rates up."""
         counts: Counter[tuple[float, float]] = Counter()
-        for one in self.stretches:
-            noise = max(one.noise_std / (one.clip or math.inf), _LEAST_NOISE)
-            settings = to_bits(noise, bits, up=False), to_bits(one.sample_rate, bits, up=True)
-            counts[max(settings[0], _LEAST_NOISE), settings[1]] += one.steps
+        taken = [(one.noise_std / (one.clip or math.inf), one.sample_rate, one.steps) for one in self.stretches]
+        for noise, rate, steps in taken if more is None else [*taken, more]:
+            settings = to_bits(max(noise, _LEAST_NOISE), bits, up=False), to_bits(rate, bits, up=True)
+            counts[max(settings[0], _LEAST_NOISE), settings[1]] += steps
         return counts
 
-    def worst_case(self, delta: float) -> WorstCase:
-        """Classic differential privacy of all steps, for everyone.
+    def worst_case(self, delta: float, more: Run | None = None) -> WorstCase:
+        """Classic differential privacy of all steps, and of ``more`` to come, for everyone.
 
         A few settings are composed exactly. Many are merged first, each to one with less noise and a higher rate: a few
         for PLD, more for RDP, which is faster; the smaller bound counts.
@@ -87,13 +87,13 @@ class History:
         if any(one.clip is None for one in self.stretches):
             reason = "a step without a clip bound has no worst case"
             return _without_pld(math.inf, delta, reason)
-        few = self._merged(_MOST_FOR_PLD)
+        few = self.merged(_MOST_FOR_PLD, more)
         if len(few) > _MOST_FOR_PLD:
-            return _without_pld(rdp_epsilon(self._merged(_MOST_FOR_RDP), delta=delta), delta)
+            return _without_pld(rdp_epsilon(self.merged(_MOST_FOR_RDP, more), delta=delta), delta)
         worst = worst_case_of(few, delta=delta)
-        if len(few) == len(self.runs()):
+        if len(few) == len(self.runs(more=more)):
             return worst
-        rdp = rdp_epsilon(self._merged(_MOST_FOR_RDP), delta=delta)
+        rdp = rdp_epsilon(self.merged(_MOST_FOR_RDP, more), delta=delta)
         best = rdp < worst.epsilon
         return replace(
             worst,
@@ -102,13 +102,16 @@ class History:
             rdp_epsilon=min(rdp, worst.rdp_epsilon),
         )
 
-    def _merged(self, most: int) -> list[tuple[float, float, int]]:
-        """At most so many different settings, if rounding to 1/16 and less does it."""
-        counts = self.runs()
+    def merged(self, most: int, more: Run | None = None) -> list[Run]:
+        """(noise multiplier, rate, steps) of at most so many different settings, if rounding to 1/16 and less does it.
+
+        Noise is rounded down and rates are rounded up.
+        """
+        counts = self.runs(more=more)
         for bits in (11, 9, 8, 7, 6, 5, 4):
             if len(counts) <= most:
                 break
-            counts = self.runs(bits)
+            counts = self.runs(bits, more)
         return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
 
 

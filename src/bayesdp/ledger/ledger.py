@@ -7,10 +7,10 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +27,14 @@ from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.file import LedgerFile, StoredStep
 from bayesdp.ledger.histograms import AuditHistograms, Entry, Slice, add_entries
 from bayesdp.ledger.history import History
-from bayesdp.ledger.settings import checked_path, checked_text, new_settings
+from bayesdp.ledger.settings import audit_size, checked_path, checked_text, new_settings
 from bayesdp.ledger.snapshots import SnapshotCosts, Track
 from bayesdp.validation import FloatArray, refuse
-from bayesdp.worst_case import WorstCase
+from bayesdp.worst_case import Run, WorstCase
+
+if TYPE_CHECKING:
+    from bayesdp.claim import Claim
+    from bayesdp.gate import Gate
 
 _POINTS_OF_A_FOLD = 8
 
@@ -70,12 +74,15 @@ class Ledger:
         self,
         *,
         audit_ids: Sequence[str | int] | None = None,
+        audit_groups: Sequence[str] | None = None,
         data: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         keep_norms: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         """A ledger in memory; see ``create`` for the arguments."""
-        self._start(LedgerFile.create(MEMORY, new_settings(audit_ids, data, metadata, keep_norms)))
+        settings = new_settings(audit_ids, data, metadata, keep_norms, audit_groups, gate)
+        self._start(LedgerFile.create(MEMORY, settings))
 
     @classmethod
     def create(
@@ -83,16 +90,20 @@ class Ledger:
         path: str | Path,
         *,
         audit_ids: Sequence[str | int] | None = None,
+        audit_groups: Sequence[str] | None = None,
         data: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         keep_norms: bool = False,
+        gate: Gate | None = None,
     ) -> Self:
         """A new ledger at ``path``, where there must be no file yet.
 
-        ``audit_ids`` name the audit records, so that runs on the same people can be composed; ``data`` names the data
-        that is trained on; ``metadata`` is any JSON object. ``keep_norms`` also keeps the norms as they were given.
+        ``audit_ids`` name the audit records, so that runs on the same people can be composed; ``audit_groups`` names
+        the group of each, for claims by group; ``data`` names the data that is trained on; ``metadata`` is any JSON
+        object. ``keep_norms`` also keeps the norms as they were given. ``gate`` is declared before the run.
         """
-        return cls.from_file(LedgerFile.create(checked_path(path), new_settings(audit_ids, data, metadata, keep_norms)))
+        settings = new_settings(audit_ids, data, metadata, keep_norms, audit_groups, gate)
+        return cls.from_file(LedgerFile.create(checked_path(path), settings))
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = True) -> Self:
@@ -126,8 +137,8 @@ class Ledger:
             first_hash = chain.first_hash(self._settings)
             bins = Bins(*json.loads(self._settings.get("bins", "[[], []]")))
             history, audit = History(first_hash, bins), AuditHistograms()
-            if (ids := self.audit_ids) is not None:
-                audit.set_records(len(ids))
+            if (records := audit_size(self._settings)) is not None:
+                audit.set_records(records)
             for stored in self._file.steps(first_hash):
                 step = stored.step
                 history.add(step, stored.hash)
@@ -180,6 +191,19 @@ class Ledger:
         """The ids of audit records, if they were given."""
         ids = self._settings.get("audit_ids")
         return None if ids is None else json.loads(ids)
+
+    @property
+    def audit_groups(self) -> list[str] | None:
+        """The group of each audit record, if groups were given."""
+        groups = self._settings.get("audit_groups")
+        return None if groups is None else json.loads(groups)
+
+    @property
+    def gate(self) -> Gate | None:
+        """The gate that was declared before the run, if any."""
+        from bayesdp.gate import Gate
+
+        return Gate.from_json(self._settings["gate"]) if "gate" in self._settings else None
 
     @property
     def composed_of(self) -> list[dict[str, Any]]:
@@ -371,9 +395,48 @@ class Ledger:
     # Reading
 
     @_locked
-    def worst_case(self, delta: float = 1e-5) -> WorstCase:
-        """Classic differential privacy of all steps, for everyone."""
-        return self._now().worst_case(validation.probability("delta", delta))
+    def worst_case(self, delta: float = 1e-5, *, more: Run | None = None) -> WorstCase:
+        """Classic differential privacy of all steps, for everyone.
+
+        ``more``, (noise multiplier, sampling rate, steps), asks what it would be after further steps.
+        """
+        return self._now().worst_case(validation.probability("delta", delta), more)
+
+    @_locked
+    def claims(
+        self,
+        delta: float = 1e-5,
+        gamma: float = 0.01,
+        shares: Iterable[float] = (0.5, 0.9, 0.99),
+        *,
+        joint: bool = False,
+        estimator: str = "betting",
+        fixed_exposures: bool = False,
+        private: bool = False,
+        rows: int = 1,
+    ) -> list[Claim]:
+        """Everything that may be said about the run, each claim with whom it covers, how surely and why.
+
+        First the worst case, then for each share what is sure and what is estimated, the average, the paper's, the gate
+        if one was declared. ``gamma`` is the failure probability of each share and of the average; with ``joint`` all
+        shares hold together with it. ``fixed_exposures`` says that the norms did not depend on what was released
+        before: only then is the average proved. ``private`` adds what comes from training members. ``rows`` adds
+        the worst case of a person with so many rows.
+        """
+        from bayesdp.claims import ledger_claims
+
+        asked = ledger_claims(
+            self,
+            delta=delta,
+            gamma=gamma,
+            shares=shares,
+            joint=joint,
+            estimator=estimator,
+            fixed_exposures=fixed_exposures,
+            private=private,
+            rows=rows,
+        )
+        return asked.all()
 
     @_locked
     def costs(self, lambdas: ArrayLike | range) -> FloatArray:

@@ -28,6 +28,7 @@ from bayesdp.validation import FloatArray
 MOST_POINTS = 1 << 20
 _MOST_TERMS = 1 << 23  # frequencies times kinds or records that are kept
 _USUAL_FREQUENCIES = 512  # these are enough for most runs
+_FIRST_POINTS = 64
 _ORDERS = np.array([0.5, 1.0, 2.0, 4.0])
 _BLOCK = 1 << 22  # points that are transformed at a time
 _ROUND_OFF = 2.0**-50  # of one transformed step: its masses, the transform, the logarithm and the phase
@@ -82,22 +83,27 @@ class ComposedLosses:
     def epsilons(self, delta: float) -> FloatArray:
         """Upper bounds of the least epsilon with delta(epsilon) <= delta, [n]; infinite where the errors forbid any.
 
-        The last point whose delta is too large is found bit by bit.
+        The last point whose delta is too large is looked for among a few for all records, then bit by bit for each.
         """
-        low = np.zeros(len(self.error), np.int64)
-        at_low = self._delta(self._terms.sum(axis=1).real, low)
-        at_high = self.error.copy()  # at the end of the window nothing else is left
-        turned = self._terms.copy()
-        for bit in reversed(range(self._end.bit_length())):
+        width = -(-self._end // _FIRST_POINTS)
+        points = np.minimum(np.arange(_FIRST_POINTS + 1) * width, self._end)
+        powers: ComplexArray = self._zeta[:, None] ** points
+        at = self._delta(self._terms.real @ powers.real - self._terms.imag @ powers.imag, points)
+        at[:, -1] = self.error  # at the end of the window nothing else is left
+        place = np.maximum(np.count_nonzero(at[:, :-1] > delta, axis=1) - 1, 0)
+        records = np.arange(len(place))
+        low, at_low, at_high = points[place], at[records, place], at[records, place + 1]
+        turned = self._terms * powers.T[place]
+        for bit in reversed(range((width - 1).bit_length())):
             turn = self._zeta ** (1 << bit)
             point = low + (1 << bit)
-            inside = point < self._end
-            at = np.where(inside, self._delta((turned @ turn).real, np.minimum(point, self._end)), 0.0)
-            too_large = at > delta
-            at_high = np.where(inside & ~too_large, at, at_high)
-            at_low = np.where(too_large, at, at_low)
-            low[too_large] = point[too_large]
-            turned[too_large] *= turn
+            inside = point < points[place + 1]
+            here = np.where(inside, self._delta((turned @ turn).real, np.minimum(point, self._end)), 0.0)
+            too_large = here > delta
+            at_high = np.where(inside & ~too_large, here, at_high)
+            at_low = np.where(too_large, here, at_low)
+            low = np.where(too_large, point, low)
+            turned *= np.where(too_large[:, None], turn, 1.0)
         # Between two points delta is linear in e^epsilon.
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.clip((at_low - delta) / (at_low - at_high), 0.0, 1.0)
@@ -134,30 +140,39 @@ def _characteristic(
     K is the least of a few numbers for which that is little enough.
     """
     limit = max(1, min(_MOST_TERMS // (losses.kinds + len(counts)), length // 2))
-    for most in sorted({min(_USUAL_FREQUENCIES, limit), limit}):
-        tried = np.unique(np.geomspace(1, most, 32).astype(np.int64))
-        values, largest = _low_and_largest(losses, length, tried)
-        remaining = np.append(np.cumsum(coefficients[::-1])[::-1], 0.0)[tried]  # 0 if none is left out
-        with np.errstate(under="ignore"):
-            left_out = np.exp(counts @ np.log(np.maximum(largest, _SMALLEST))) * remaining
-        enough = left_out.max(axis=0) <= allowed
-        if enough.any():
-            break
+    usual = min(_USUAL_FREQUENCIES, limit)
+    found = _within(losses, counts, length, coefficients, allowed, usual)
+    if usual < limit and found[1].max() > allowed:
+        found = _within(losses, counts, length, coefficients, allowed, limit)
+    return found
+
+
+def _within(
+    losses: Losses, counts: FloatArray, length: int, coefficients: FloatArray, allowed: float, most: int
+) -> tuple[ComplexArray, FloatArray]:
+    """The same with at most so many frequencies."""
+    tried: IntArray = np.unique(np.geomspace(1, most, 32).astype(np.int64))
+    values, largest = _low_and_largest(losses, length, tried)
+    remaining = np.append(np.cumsum(coefficients[::-1])[::-1], 0.0)[tried]  # 0 if none is left out
+    with np.errstate(under="ignore"):
+        left_out: FloatArray = np.exp(counts @ np.log(np.maximum(largest, _SMALLEST))) * remaining
+    enough = left_out.max(axis=0) <= allowed
     chosen = int(np.argmax(enough)) if enough.any() else len(tried) - 1
-    kept = values[:, : tried[chosen]]
+    kept = values[:, : int(tried[chosen])]
     logs: ComplexArray = np.log(np.maximum(np.abs(kept), _SMALLEST)) + np.complex128(1j) * np.angle(kept)
     return logs, left_out[:, chosen]
 
 
 def _low_and_largest(losses: Losses, length: int, tried: IntArray) -> tuple[ComplexArray, FloatArray]:
     """Characteristic functions [B, K] at the lowest frequencies, and their largest values [B, t] beyond each tried."""
-    values = np.empty((losses.kinds, tried[-1]), np.complex128)
+    most = int(tried[-1])
+    values = np.empty((losses.kinds, most), np.complex128)
     largest = np.empty((losses.kinds, len(tried)))
     block = max(1, _BLOCK // length)
     for first in range(0, losses.kinds, block):
         kinds = slice(first, min(first + block, losses.kinds))
         transformed = losses.transform(length, kinds)[:, 1:]
-        values[kinds] = transformed[:, : tried[-1]]
+        values[kinds] = transformed[:, :most]
         squares = np.square(transformed.real) + np.square(transformed.imag)
         # The largest between one number of frequencies and the next, then from each to the end.
         steps = np.maximum.reduceat(squares, np.minimum(tried, length // 2 - 1), axis=1)

@@ -58,7 +58,7 @@ class Losses:
         """sum_j p_j e^{-2 pi i j k / length}, k = 0 .. length//2, of some kinds, wrapped around so many points."""
         ends = np.append(self.start, len(self.point))[kinds.start : kinds.stop + 1]
         here = slice(int(ends[0]), int(ends[-1]))
-        number = kinds.stop - kinds.start
+        number = len(ends) - 1
         row = length * np.repeat(np.arange(number), np.diff(ends))
         wrapped = np.bincount(row + self.point[here] % length, self.mass[here], number * length)
         return fft.rfft(wrapped.reshape(number, length), axis=1, workers=2)

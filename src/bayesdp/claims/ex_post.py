@@ -1,0 +1,41 @@
+"""What a realised run has cost each record, with no assumption on how its steps depended on each other.
+
+For a record x that was left out, let L = log p(w | without x) / p(w | with x) of the released outputs w, and K(lambda)
+its costs, which build up along the run. Then e^{lambda L - K(lambda)} has mean at most 1: step by step it is a
+supermartingale, however later steps depend on earlier outputs. So has a mixture over orders with weights w_j declared
+beforehand, and by Markov
+
+    Pr[L > epsilon] <= delta   for the root epsilon of   sum_j w_j e^{lambda_j epsilon - K(lambda_j)} = 1 / delta.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bayesdp.ledger.snapshots import LAMBDAS
+from bayesdp.validation import FloatArray
+
+ORDERS = np.array([*LAMBDAS, 512, 1024], np.float64)
+WEIGHTS = np.array([0.12] * len(LAMBDAS) + [0.02, 0.02])
+"""Declared once and for all: most on the orders of ordinary runs, little on those of very quiet ones."""
+
+
+def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
+    """The root for each record, [m], never below it, from costs [m, L] at ``ORDERS``; 0 for a record without any."""
+    target = math.log(1 / delta) * (1 + 2.0**-50)
+    exponents = np.log(WEIGHTS) - costs
+    with np.errstate(invalid="ignore"):
+        high: FloatArray = np.min((target - exponents) / ORDERS, axis=1)
+    low: FloatArray = np.zeros(len(high))
+    solvable = np.isfinite(high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        reached = _log_mixture(exponents, np.where(solvable, middle, 0.0)) >= target
+        high, low = np.where(reached & solvable, middle, high), np.where(reached, low, middle)
+    return np.where((costs == 0).all(axis=1), 0.0, high * (1 + 2.0**-48))
+
+
+def _log_mixture(exponents: FloatArray, epsilon: FloatArray) -> FloatArray:
+    return np.logaddexp.reduce(exponents + ORDERS * epsilon[:, None], axis=1)

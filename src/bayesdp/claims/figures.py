@@ -1,0 +1,121 @@
+"""What claims are made of: costs and profiles of every audit record, and the same at the clip bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bayesdp.claims.average import walk
+from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
+from bayesdp.claims.exposures import exposure_counts
+from bayesdp.conversion import log_constant, record_epsilons
+from bayesdp.ledger import Ledger
+from bayesdp.ledger.history import History
+from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
+from bayesdp.validation import FloatArray
+
+LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
+_MIDDLE = 8.0  # the order at which rounding to few kinds of steps is kept small
+_MOST_SETTINGS = 256
+_FURTHER = 0.6  # profiles may support an average epsilon below that of Rényi divergences by such a factor
+_EX_POST = np.searchsorted(LAMBDAS, ORDERS)
+
+
+@dataclass(frozen=True)
+class ClipBound:
+    """Costs [L] and deltas at given epsilons of a record that is always at the clip bound."""
+
+    settings: ExposureCounts
+    costs: FloatArray
+
+    @staticmethod
+    def of(history: History) -> ClipBound | None:
+        """None if a step had no clip bound."""
+        if any(one.clip is None for one in history.stretches):
+            return None
+        runs = history.merged(_MOST_SETTINGS)
+        settings = ExposureCounts(
+            np.array([rate for _, rate, _ in runs]),
+            np.array([(1 + 2.0**-50) / noise for noise, _, _ in runs]),
+            np.array([[float(steps) for _, _, steps in runs]]),
+        )
+        costs = np.zeros(len(LAMBDAS))
+        for noise, rate, steps in runs:
+            costs += steps * SubsampledGaussian(sample_rate=rate).log_moment([(1 + 2.0**-50) / noise], LAMBDAS)[0]
+        return ClipBound(settings, costs * (1 + 2.0**-38))
+
+    def deltas(self, epsilons: FloatArray, delta: float, precision: Precision | None) -> FloatArray:
+        """delta(epsilon) for everyone, [G], the larger of both directions; falling with epsilon."""
+        if (self.settings.rates == 1).all():
+            exposure = math.sqrt(float(self.settings.counts[0] @ self.settings.exposures**2)) * (1 + 2.0**-40)
+            return gaussian_delta(exposure, epsilons)
+        return profiles(self.settings, delta, epsilons=epsilons, precision=precision).delta[0]
+
+
+@dataclass(frozen=True)
+class RecordProfiles:
+    """Epsilons [m] at delta and deltas [m, g] at the first g epsilons of the walk, for exposures fixed beforehand."""
+
+    epsilons: FloatArray
+    deltas: FloatArray
+    method: str
+
+
+class Figures:
+    """Costs and profiles of the audit records of a ledger; computed when first asked for."""
+
+    def __init__(self, ledger: Ledger, delta: float, worst_case: float, precision: Precision | None = None) -> None:
+        self._ledger, self._delta, self._precision = ledger, delta, precision
+        self.clip_bound = ClipBound.of(ledger.history)
+        self.walk = walk(worst_case)
+        self._worst_case = worst_case
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """K_x of every audit record, [m, L], nowhere above that of the clip bound."""
+        costs = self._ledger.costs(LAMBDAS)
+        return costs if self.clip_bound is None else np.minimum(costs, self.clip_bound.costs)
+
+    @cached_property
+    def ex_post(self) -> FloatArray:
+        """The ex-post epsilon of every audit record, [m]."""
+        return ex_post_epsilons(self.costs[:, _EX_POST], self._delta)
+
+    @cached_property
+    def bounds(self) -> FloatArray:
+        """delta of everyone at each epsilon of the walk, [G]; 1 without a clip bound."""
+        if self.clip_bound is None:
+            return np.ones(len(self.walk))
+        return self.clip_bound.deltas(self.walk, self._delta, self._precision)
+
+    @cached_property
+    def profiles(self) -> RecordProfiles:
+        """The profile of every audit record, at its exposures: exact without sampling, PLD otherwise."""
+        epsilons = self.walk[: self._steps_of_the_walk()]
+        renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
+        if all(rate == 1 for rate in self._ledger.history.bins.rates):
+            exposures = np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)  # K(1) is the sum of squared exposures
+            method = "exact Gaussian profile"
+            found, deltas = gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
+        else:
+            method = "PLD of each record"
+            history = self._ledger.history
+            middle = self.costs[:, np.searchsorted(LAMBDAS, _MIDDLE)]
+            counts = exposure_counts(self._ledger.audit, history.bins, middle, _MIDDLE)
+            both = profiles(counts, self._delta, epsilons=epsilons, precision=self._precision)
+            found, deltas = both.epsilon, both.delta
+        return RecordProfiles(np.minimum(np.minimum(found, renyi), self._worst_case), deltas, method)
+
+    def _steps_of_the_walk(self) -> int:
+        """Epsilons of the walk that an average could possibly reach: well beyond that of Rényi divergences."""
+        low, high = 0, len(self.walk) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            exponents = self.costs + log_constant(LAMBDAS, "improved") - LAMBDAS * self.walk[middle]
+            mean = float(np.exp(np.minimum(exponents.min(axis=1), 0.0)).mean())
+            low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
+        return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
