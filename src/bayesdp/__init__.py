@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from bayesdp.version import __version__
 
 if TYPE_CHECKING:
-    from bayesdp import estimators, mechanisms, properties
+    from bayesdp import estimators, mechanisms, profiles, properties
     from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
     from bayesdp.accounting import Account, account
+    from bayesdp.budgets import RecordBudgets
     from bayesdp.calibration import Calibration, calibrate
     from bayesdp.claim import Claim
+    from bayesdp.gate import Gate
     from bayesdp.ledger import Ledger, LedgerError
     from bayesdp.ledger.composition import compose
     from bayesdp.mechanisms import (
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
         UnequalGaussians,
         published_reverse_cost,
     )
+    from bayesdp.stopping import StopWhen
     from bayesdp.validation import InvalidInputError
     from bayesdp.worst_case import WorstCase, epsilon, from_dp_event, to_dp_event, worst_case_of
 
 _HOME = {
     "BayesianAccountant": "accountant",
     "Claim": "claim",
+    "Gate": "gate",
     "GaussianLaws": "mechanisms",
     "InvalidInputError": "validation",
     "Laplace": "mechanisms",
@@ -41,6 +45,8 @@ _HOME = {
     "LedgerError": "ledger",
     "PoissonSubsampled": "mechanisms",
     "RandomizedResponse": "mechanisms",
+    "RecordBudgets": "budgets",
+    "StopWhen": "stopping",
     "SubsampledGaussian": "mechanisms",
     "UnequalGaussians": "mechanisms",
     "WorstCase": "worst_case",
@@ -55,13 +61,14 @@ _HOME = {
     "to_dp_event": "worst_case",
     "worst_case_of": "worst_case",
 }
-_MODULES = ("estimators", "mechanisms", "properties")
+_MODULES = ("estimators", "mechanisms", "profiles", "properties")
 
 __all__ = [
     "Account",
     "BayesianAccountant",
     "Calibration",
     "Claim",
+    "Gate",
     "GaussianLaws",
     "InvalidInputError",
     "Laplace",
@@ -70,6 +77,8 @@ __all__ = [
     "LedgerError",
     "PoissonSubsampled",
     "RandomizedResponse",
+    "RecordBudgets",
+    "StopWhen",
     "SubsampledGaussian",
     "UnequalGaussians",
     "WorstCase",
@@ -81,6 +90,7 @@ __all__ = [
     "estimators",
     "from_dp_event",
     "mechanisms",
+    "profiles",
     "properties",
     "published_reverse_cost",
     "to_dp_event",
