@@ -6,13 +6,18 @@ gate, which was declared; an audit set that decides about stopping in any other 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bayesdp import validation
+from bayesdp.claims.figures import LAMBDAS, ClipBound
+from bayesdp.conversion import epsilon_from_costs
 from bayesdp.ledger import Ledger, grid
 from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.profiles import ExposureCounts, profiles
 from bayesdp.validation import FloatArray, refuse
 
 _FURTHEST = 1 << 24  # steps that are looked ahead
@@ -36,7 +41,8 @@ class StopWhen:
         self._gate = ledger.gate if gate else None
         if gate and self._gate is None:
             raise refuse("gate", gate, "a gate that was declared when the ledger was created")
-        self._settings: tuple[float, float] | None = None
+        self._loudest = math.inf, 0.0
+        "Noise multiplier and rate for which it was computed that steps up to ``_until`` fit."
         self._until = 0
         self._costs: FloatArray | None = None
         self._pending: FloatArray | None = None
@@ -53,29 +59,46 @@ class StopWhen:
         return self._gate is None or self._keeps_gate(noise, rate, bound, audit)
 
     def _within_worst_case(self, noise_multiplier: float, rate: float) -> bool:
-        """Looked up as long as settings stay; otherwise it is computed how far they reach."""
+        """Looked up as long as steps are no louder than those for which it was computed how many fit."""
         steps = self._ledger.steps
-        if self._settings != (noise_multiplier, rate) or steps > self._until:
-            self._settings = noise_multiplier, rate
+        louder = noise_multiplier < self._loudest[0] or rate > self._loudest[1]
+        if louder or steps >= self._until:
+            self._loudest = noise_multiplier, rate
             self._until = steps + self._reach(noise_multiplier, rate)
         return steps < self._until
 
     def _reach(self, noise_multiplier: float, rate: float) -> int:
-        """How many more steps with these settings are within the budget, or a number below it."""
-
-        def within(more: int) -> bool:
-            return float(self._ledger.worst_case(self._delta, more=(noise_multiplier, rate, more))) <= self._budget()
-
-        if not within(1):
+        """How many more steps with these settings fit, or fewer: as many as the cheapest bound that finds any says."""
+        taken = ClipBound.of(self._ledger.history)
+        if taken is None:
             return 0
-        low, high = 1, 2
-        while high < _FURTHEST and within(high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if within(middle) else (low, middle)
-        return low
+        exposure = (1 + 2.0**-50) / noise_multiplier
+        one = SubsampledGaussian(sample_rate=rate).log_moment([exposure], LAMBDAS)[0]
 
+        def by_renyi(more: int) -> bool:
+            return epsilon_from_costs(taken.costs + more * one, LAMBDAS, self._delta, "improved")[0] <= self._budget
+
+        def by_profile(more: int) -> bool:
+            after = ExposureCounts(
+                np.append(taken.settings.rates, rate),
+                np.append(taken.settings.exposures, exposure),
+                np.append(taken.settings.counts, [[float(more)]], axis=1),
+            )
+            return float(profiles(after, self._delta).epsilon[0]) <= self._budget
+
+        found = _most(by_renyi)
+        if found:
+            return found
+        found = _most(by_profile)
+        # What the ledger will report decides; it is discretised a little more coarsely.
+        for more in (found, found - 1, found // 2, 1):
+            if more > 0 and self._ledger.worst_case(self._delta, more=(noise_multiplier, rate, more)).epsilon <= (
+                self._budget
+            ):
+                return more
+        return 0
+
+    @property
     def _budget(self) -> float:
         assert self._epsilon is not None
         return self._epsilon
@@ -102,3 +125,16 @@ class StopWhen:
             self._costs = self._ledger.costs([self._gate.at])[:, 0] if steps else np.zeros(self._gate.records)
         self._at = steps
         return self._costs
+
+
+def _most(fits: Callable[[int], bool]) -> int:
+    """The largest number of steps that fits, 0 if none does; more steps never fit better."""
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while high < _FURTHEST and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,94 @@
+"""Stopping in time, for a worst case and for a gate."""
+
+import numpy as np
+import pytest
+
+from bayesdp import Gate, Ledger, StopWhen
+
+STEP = {"noise_std": 1.0, "sample_rate": 0.02, "clip": 1.0}
+
+
+def test_stops_with_the_last_step_that_fits():
+    ledger = Ledger()
+    budget = StopWhen(ledger, epsilon=3.0)
+    while budget.allows(**STEP):
+        ledger.step(**STEP)
+    assert 3.0 - 0.1 < ledger.worst_case().epsilon <= 3.0
+    assert ledger.worst_case(more=(1.0, 0.02, 1)).epsilon > 3.0
+    assert ledger.steps > 10
+
+
+def test_settings_may_change_at_every_step():
+    ledger = Ledger()
+    budget = StopWhen(ledger, epsilon=2.0, delta=1e-6)
+    for number in range(200):
+        step = {"noise_std": 1.0 + 0.5 * (number % 3), "sample_rate": 0.05, "clip": 1.0}
+        if not budget.allows(**step):
+            break
+        ledger.step(**step)
+    assert 0 < ledger.steps < 200
+    assert ledger.worst_case(1e-6).epsilon <= 2.0
+
+
+def test_goes_on_after_a_restart_and_notices_steps_taken_without_asking(tmp_path):
+    path = tmp_path / "run.ledger"
+    with Ledger.create(path) as ledger:
+        for _ in range(20):
+            ledger.step(**STEP)
+    with Ledger.open(path) as ledger:
+        budget = StopWhen(ledger, epsilon=3.0)
+        assert budget.allows(**STEP)
+        for _ in range(3000):
+            ledger.step(**STEP)
+        assert not budget.allows(**STEP)
+
+
+def test_a_gate_is_kept():
+    rng = np.random.default_rng(0)
+    gate = Gate(epsilon=1.0, delta=1e-5, share=0.8, gamma=0.05, records=60)
+    ledger = Ledger(gate=gate)
+    budget = StopWhen(ledger, gate=True)
+    taken = 0
+    for _ in range(2000):
+        norms = np.exp(rng.normal(-1, 0.5, 60))
+        step = {"noise_std": 2.0, "sample_rate": 0.05, "clip": 1.0, "audit": norms}
+        if not budget.allows(**step):
+            break
+        ledger.step(**step)
+        taken += 1
+    assert 5 < taken < 2000
+    assert gate.met(ledger.costs([gate.at])[:, 0])
+    ledger.step(**step)
+    assert not gate.met(ledger.costs([gate.at])[:, 0])  # it was the last that could be taken
+    assert not budget.allows(**step)
+
+
+def test_a_step_that_was_not_taken_is_not_charged():
+    gate = Gate(epsilon=1.0, delta=1e-5, share=0.8, gamma=0.05, records=60)
+    ledger = Ledger(gate=gate)
+    budget = StopWhen(ledger, gate=True)
+    loud = {"noise_std": 0.5, "sample_rate": 1.0, "clip": 1.0, "audit": np.ones(60)}
+    quiet = loud | {"audit": np.full(60, 0.01)}
+    for _ in range(50):
+        assert not budget.allows(**loud)
+    assert budget.allows(**quiet)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "epsilon=None"),
+        ({"epsilon": -1}, "epsilon=-1"),
+        ({"gate": True}, "gate=True"),
+        ({"epsilon": 1, "delta": 0}, "delta=0"),
+    ],
+)
+def test_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        StopWhen(Ledger(), **options)
+
+
+@pytest.mark.parametrize("change", [{"noise_std": 0}, {"sample_rate": 2}, {"clip": -1}])
+def test_refused_steps(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        StopWhen(Ledger(), epsilon=1.0).allows(**STEP | change)
