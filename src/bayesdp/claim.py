@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Any, Literal
 
 from bayesdp import properties
@@ -84,7 +85,7 @@ class Claim:
     def headline(self, *, with_kind: bool = False) -> str:
         """Whom it covers, how surely, and the figure."""
         sure = self.gamma and not self.gamma_in_delta and not self.reason
-        confidence = f", with {_percent(1 - self.gamma)} confidence" if sure else ""
+        confidence = f", with {_confidence(self.gamma)} confidence" if sure else ""
         how = f"{self.kind}; {self.method}" if with_kind else self.method
         private = " Private: computed from training members, not for release." if self.private else ""
         return f"{self.for_whom()}{confidence}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
@@ -156,7 +157,7 @@ class Claim:
             rows.append(("direction", f"{self.direction}. {_DIRECTIONS[self.direction]}".strip()))
         if self.gamma and not self.reason:
             where = ", inside delta" if self.gamma_in_delta else ""
-            rows.append(("confidence", f"{_percent(1 - self.gamma)} (gamma = {self.gamma:.3g}{where})"))
+            rows.append(("confidence", f"{_confidence(self.gamma)} (gamma = {self.gamma:.3g}{where})"))
         if self.samples:
             rows.append(("audit records", str(self.samples)))
         rows += [("assumes", text) for text in self.assumptions] + [("note", text) for text in self.notes]
@@ -217,21 +218,19 @@ def _with_worst_case(claims: Iterable[Claim]) -> list[Claim]:
     return found
 
 
-def _percent(share: float) -> str:
-    """A share in per cent, never rounded up: 99 %, 99.9999 %."""
-    percent = 100 * share
-    for digits in range(12):
-        rounded = math.floor(percent * 10**digits + 1e-6) / 10**digits
-        if abs(percent - rounded) <= 1e-9 or (
-            digits > 2 and rounded < 100 and percent - rounded < (100 - percent) / 10
-        ):
-            return f"{rounded:.{digits}f} %"
-    return f"{percent!r} %"
+def _confidence(gamma: float) -> str:
+    """1 - gamma in per cent, never rounded up: 99 %, 99.9999 %."""
+    exact = 100 - 100 * Decimal(repr(gamma))
+    for digits in range(400):
+        rounded = exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR, context=Context(prec=800))
+        if exact - rounded <= 10 * Decimal(repr(gamma)):
+            return f"{rounded:f} %"
+    return "almost 100 %"
 
 
 def _plain(text: str) -> str:
     """Text that a Markdown table shows as it is."""
     text = " ".join(text.split())
-    for special in "\\`*_{}[]<>|#!~":
+    for special in "\\`*_{}[]|#!~":
         text = text.replace(special, "\\" + special)
-    return text
+    return html.escape(text, quote=False)

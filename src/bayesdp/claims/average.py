@@ -23,6 +23,8 @@ _WITHOUT_WORST_CASE = 100.0
 
 def walk(worst_case: float) -> FloatArray:
     """The fixed grid of epsilons, [G], falling; it depends on the settings of the run only."""
+    if worst_case == 0:
+        return np.zeros(1)
     first = worst_case if math.isfinite(worst_case) else _WITHOUT_WORST_CASE
     return np.geomspace(first, first * STEP ** (_STEPS - 1), _STEPS)
 

@@ -1,0 +1,204 @@
+"""All claims of a ledger together: who is covered, what is missing and why, groups, rows, privacy."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayesdp import Ledger, compose
+from bayesdp.claims import ledger_claims
+from bayesdp.claims.figures import Figures
+from bayesdp.estimators import order_statistic_rank
+from bayesdp.profiles import gaussian_epsilon
+from populations import spread
+
+STEP = {"noise_std": 6.0, "sample_rate": 4096 / 60000, "clip": 1.0}
+
+
+@pytest.fixture(scope="module")
+def run() -> Ledger:
+    ledger = Ledger(audit_groups=["north"] * 400 + ["south"] * 80 + ["sea"] * 20)
+    for norms in spread(500, seed=0, steps=60):
+        ledger.step(**STEP, audit=norms, batch=norms[:40])
+    return ledger
+
+
+def test_the_list_begins_with_the_worst_case_and_every_claim_carries_it(run):
+    everyone, *others = run.claims()
+    assert (everyone.audience, everyone.kind, everyone.direction) == ("everyone", "proved", "both")
+    assert everyone.epsilon == run.worst_case(1e-5).epsilon
+    assert all(one.worst_case == everyone for one in others)
+    kinds = [one.kind for one in others]
+    assert kinds[:6] == ["ex-post", "estimate"] * 3
+    assert kinds[-2:] == ["estimate", "model-based"]
+    json.dumps([one.to_dict() for one in run.claims()], allow_nan=False)
+
+
+def test_shares_are_order_statistics(run):
+    figures = Figures(run, 1e-5, run.worst_case(1e-5).epsilon)
+    for pair, share in zip(ledger_claims(run, gamma=0.05, shares=(0.3, 0.9)).shares, (0.3, 0.9), strict=True):
+        rank = order_statistic_rank(500, share, 0.05)
+        assert pair.ex_post.epsilon == np.sort(figures.ex_post)[rank - 1]
+        assert pair.estimate.epsilon == np.sort(figures.profiles.epsilons)[rank - 1]
+        assert pair.estimate.epsilon < pair.ex_post.epsilon
+        assert pair.estimate.epsilon <= run.worst_case(1e-5).epsilon
+        assert pair.ex_post.direction == "record out"
+        assert (pair.ex_post.samples, pair.ex_post.gamma) == (500, 0.05)
+
+
+def test_too_small_an_audit_set_is_said_with_what_would_do(run):
+    (pair,) = ledger_claims(run, shares=(0.9999,)).shares
+    for one in (pair.ex_post, pair.estimate):
+        assert math.isinf(one.epsilon)
+        assert "needs 46050 audit records, there are 500" in one.reason
+        assert one.to_dict()["epsilon"] is None
+
+
+def test_groups_have_their_own_records(run):
+    claims = ledger_claims(run, shares=(0.9,), gamma=0.05)
+    assert list(claims.groups) == ["north", "sea", "south"]
+    north, sea, south = (claims.groups[name][0].ex_post for name in ("north", "sea", "south"))
+    assert [one.samples for one in (north, sea, south)] == [400, 20, 80]
+    assert "there are 20" in sea.reason
+    assert "group 'north'" in str(north)
+    assert math.isfinite(south.epsilon)
+
+
+def test_jointly_gamma_is_shared_out(run):
+    alone = ledger_claims(run, shares=(0.5, 0.9), gamma=0.08)
+    together = ledger_claims(run, shares=(0.5, 0.9), gamma=0.08, joint=True)
+    assert together.shares[0].ex_post.gamma == pytest.approx(0.01)  # two shares, for all and for three groups
+    for one, other in zip(alone.shares, together.shares, strict=True):
+        assert other.ex_post.epsilon >= one.ex_post.epsilon
+    assert "hold together" in str(together.shares[0].ex_post)
+    assert "by itself" in str(alone.shares[0].ex_post)
+
+
+def test_what_comes_from_training_members_is_left_out_unless_asked_for(run):
+    assert not any(one.private for one in run.claims())
+    private = [one for one in run.claims(private=True) if one.private]
+    assert len(private) == 1
+    assert "batches" in private[0].method
+
+
+@pytest.mark.parametrize("estimator", ["betting", "kullback-leibler", "empirical-bernstein"])
+def test_every_estimator_of_the_average(run, estimator):
+    average = ledger_claims(run, estimator=estimator).average
+    assert 0 < average.epsilon <= run.worst_case(1e-5).epsilon
+    assert average.kind == "estimate"
+    assert ledger_claims(run, estimator=estimator, fixed_exposures=True).average.kind == "proved"
+
+
+def test_a_person_with_several_rows(run):
+    claims = ledger_claims(run, rows=3)
+    group = claims.for_rows
+    assert group.epsilon > 3 * claims.everyone.epsilon
+    assert group.delta == 1e-5
+    assert "3 rows" in str(group)
+    # Is it implied? One row at epsilon / 3 has a delta whose geometric sum is within 1e-5.
+    figures = Figures(run, 1e-5, claims.everyone.epsilon)
+    one = group.epsilon / 3
+    delta = float(figures.clip_bound.deltas(np.array([one * (1 - 1e-12)]), 1e-5, None)[0])
+    assert delta * (math.exp(3 * one) - 1) / (math.exp(one) - 1) <= 1e-5 * (1 + 1e-6)
+
+
+def test_without_sampling_the_estimate_is_the_gaussian_profile():
+    rng = np.random.default_rng(1)
+    ledger = Ledger()
+    norms = rng.random((10, 60))
+    for row in norms:
+        ledger.step(noise_std=8.0, sample_rate=1.0, clip=1.0, audit=row)
+    (pair,) = ledger_claims(ledger, shares=(0.5,), gamma=0.05).shares
+    exact = np.sort(gaussian_epsilon(np.sqrt((norms**2).sum(axis=0)) / 8.0, 1e-5))
+    rank = order_statistic_rank(60, 0.5, 0.05)
+    assert exact[rank - 1] <= pair.estimate.epsilon <= exact[rank - 1] * 1.005
+    assert "Gaussian" in pair.estimate.method
+
+
+def test_ledgers_without_audit_records_or_steps():
+    empty = Ledger()
+    claims = ledger_claims(empty)
+    assert claims.everyone.epsilon == 0
+    assert claims.shares == []
+    assert "no audit records" in claims.average.reason
+    assert "no audit records" in claims.bayesian.reason
+    few = Ledger()
+    few.step(**STEP, audit=[0.5, 0.1])
+    assert "needs 3 audit records" in ledger_claims(few).average.reason
+
+
+def test_without_a_clip_bound_there_is_no_worst_case_but_shares_hold():
+    rng = np.random.default_rng(2)
+    ledger = Ledger()
+    for _ in range(10):
+        ledger.step(noise_std=5.0, sample_rate=0.1, clip=None, audit=rng.random(200))
+    claims = ledger_claims(ledger, shares=(0.5, 0.9))
+    assert "without a clip bound" in claims.everyone.reason
+    assert all(0 < pair.ex_post.epsilon < 2 for pair in claims.shares)
+    assert claims.average.reason  # 200 records cannot exclude a share of a thousandth that loses everything
+    json.dumps([one.to_dict() for one in claims.all()], allow_nan=False)
+
+
+def test_records_beyond_the_grid_have_no_epsilon():
+    ledger = Ledger()
+    ledger.step(noise_std=1.0, sample_rate=0.1, clip=None, audit=[1e9] * 80 + [0.1] * 20)
+    (pair,) = ledger_claims(ledger, shares=(0.5,)).shares
+    assert pair.ex_post.reason == pair.estimate.reason == "the noise is too small for these norms"
+
+
+def test_groups_survive_composition():
+    first = Ledger(audit_ids=["a", "b"], audit_groups=["x", "y"])
+    second = Ledger(audit_ids=["b", "a"], audit_groups=["y", "x"])
+    for one in (first, second):
+        one.step(**STEP, audit=[0.5, 0.1])
+    assert compose([first, second]).audit_groups == ["x", "y"]
+    other = Ledger(audit_ids=["a", "b"], audit_groups=["x", "x"])
+    other.step(**STEP, audit=[0.5, 0.1])
+    assert compose([first, other]).audit_groups is None
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 1000), st.sampled_from([0.01, 0.3, 1.0]), st.sampled_from([1e-3, 1e-6, 1e-9]))
+def test_more_exposure_never_gives_less(seed, rate, delta):
+    rng = np.random.default_rng(seed)
+    norms = rng.random((8, 40))
+    louder = norms * (1 + rng.random((8, 40)))
+    found = []
+    for one in (norms, louder):
+        ledger = Ledger()
+        for row in one:
+            ledger.step(noise_std=3.0, sample_rate=rate, clip=1.5, audit=row)
+        found.append(ledger_claims(ledger, delta=delta, shares=(0.5, 0.8), gamma=0.05))
+    for quiet, loud in zip(found[0].shares, found[1].shares, strict=True):
+        assert quiet.ex_post.epsilon <= loud.ex_post.epsilon
+        assert quiet.estimate.epsilon <= loud.estimate.epsilon * 1.01  # kinds of steps are chosen anew
+    assert found[0].average.epsilon <= found[1].average.epsilon * 1.02
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delta": 0}, "delta=0"),
+        ({"gamma": 1}, "gamma=1"),
+        ({"shares": [0.5, 2]}, "shares=2"),
+        ({"estimator": "hope"}, "estimator='hope': expected one of betting"),
+        ({"rows": 0}, "rows=0"),
+    ],
+)
+def test_refused(run, options, message):
+    with pytest.raises(ValueError, match=message):
+        run.claims(**options)
+
+
+@pytest.mark.parametrize("groups", ["abc", [], [1, 2], ["a", ""], ["a", "\ud800"]])
+def test_bad_groups_are_refused(groups):
+    with pytest.raises(ValueError, match="audit_groups="):
+        Ledger(audit_groups=groups)
+
+
+def test_groups_must_fit_the_ids():
+    with pytest.raises(ValueError, match=r"len\(audit_groups\)=1"):
+        Ledger(audit_ids=[1, 2], audit_groups=["a"])
