@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-slow bench storm docs lint format clean
+.PHONY: setup demo test test-slow bench coverage storm docs lint format clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -31,6 +31,12 @@ test-slow: setup
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
 	$(BIN)/python -m benchmarks.ledger
+	$(BIN)/python -m benchmarks.claims
+	$(BIN)/python -m benchmarks.budgets
+
+# How often every estimator is below the truth, on hostile populations; a minute or two.
+coverage: setup
+	$(BIN)/python -m benchmarks.coverage
 
 # 200 killed writers and 1,000 damaged files; a few minutes.
 storm: setup

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from benchmarks.populations import easy
 from scipy.stats import binom
 
 from bayesdp import Ledger
@@ -10,7 +11,6 @@ from bayesdp.claims.average import least_epsilon, walk
 from bayesdp.claims.figures import Figures
 from bayesdp.estimators import Betting, EmpiricalBernstein, KullbackLeibler
 from bayesdp.profiles import gaussian_delta
-from populations import easy
 from traps import TRAPS, true_delta
 
 DELTA = 1e-5

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from benchmarks.populations import spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesdp import Ledger, SubsampledGaussian
 from bayesdp.claims.exposures import exposure_counts
 from bayesdp.conversion import record_epsilons
-from populations import spread
 
 LAMBDAS = np.array([1.0, 2.0, 8.0, 32.0, 128.0])
 

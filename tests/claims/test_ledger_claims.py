@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.populations import spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from bayesdp.claims import ledger_claims
 from bayesdp.claims.figures import Figures
 from bayesdp.estimators import order_statistic_rank
 from bayesdp.profiles import gaussian_epsilon
-from populations import spread
 
 STEP = {"noise_std": 6.0, "sample_rate": 4096 / 60000, "clip": 1.0}
 
