@@ -11,8 +11,7 @@ from typing import Any
 from bayesdp import validation
 from bayesdp.accountant import BayesianAccountant
 from bayesdp.claim import Claim, statement
-from bayesdp.claims import LedgerClaims, ledger_claims
-from bayesdp.claims.of_ledger import check_estimator
+from bayesdp.claims import Asked, LedgerClaims, ledger_claims
 from bayesdp.claims.shares import ShareClaims
 from bayesdp.estimators import StudentT
 from bayesdp.ledger import Ledger
@@ -123,30 +122,25 @@ def account(
     clip = validation.positive("clip", clip)
     rate = validation.sample_rate(sample_rate)
     noise = _noise(clip, noise_std, noise_multiplier)
-    delta = validation.probability("delta", delta)
-    gamma = validation.probability("gamma", gamma)
-    listed = [validation.probability("shares", share) for share in shares]
+    asked = Asked(
+        delta=delta,
+        gamma=gamma,
+        shares=shares,
+        joint=joint,
+        estimator=estimator,
+        fixed_exposures=fixed_exposures,
+        rows=rows,
+    )
     paper = StudentT(gamma=validation.probability("paper_gamma", paper_gamma))
     validation.noise_multiplier(noise / clip)
     if groups is not None and len(groups) != steps.shape[1]:
         raise refuse("len(groups)", len(groups), f"a group for each of the {steps.shape[1]} records")
-    check_estimator(estimator)
-    rows = validation.count("rows", rows, minimum=1)
     with Ledger(audit_groups=groups) if ledger is None else Ledger.create(ledger, audit_groups=groups) as kept:
         for row in steps:
             kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")
-        claims = ledger_claims(
-            kept,
-            delta=delta,
-            gamma=gamma,
-            shares=listed,
-            joint=joint,
-            estimator=estimator,
-            fixed_exposures=fixed_exposures,
-            rows=rows,
-        )
+        claims = ledger_claims(kept, asked)
     try:
-        bayesian = replace(_bayesian(steps, noise, clip, rate, delta, paper, track), worst_case=claims.everyone)
+        bayesian = replace(_bayesian(steps, noise, clip, rate, asked.delta, paper, track), worst_case=claims.everyone)
         if math.isinf(bayesian.epsilon):
             bayesian = bayesian.without("the noise is too small for these norms")
     except InvalidInputError as error:

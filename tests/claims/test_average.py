@@ -6,7 +6,7 @@ from benchmarks.populations import easy
 from scipy.stats import binom
 
 from bayesdp import Ledger
-from bayesdp.claims import ledger_claims
+from bayesdp.claims import Asked, ledger_claims
 from bayesdp.claims.average import least_epsilon, walk
 from bayesdp.claims.figures import Figures
 from bayesdp.estimators import Betting, EmpiricalBernstein, KullbackLeibler
@@ -97,7 +97,7 @@ def test_easy_with_renyi_deltas_as_published(easy_run):
 
 
 def test_easy_with_profiles_is_tighter_still(easy_run):
-    claims = ledger_claims(easy_run, delta=DELTA, gamma=1e-10)
+    claims = ledger_claims(easy_run, Asked(delta=DELTA, gamma=1e-10))
     assert claims.average.kind == "estimate"
     assert claims.average.epsilon <= 1.15
     assert claims.everyone.epsilon == pytest.approx(1.828, abs=2e-3)
@@ -105,7 +105,7 @@ def test_easy_with_profiles_is_tighter_still(easy_run):
     epsilons = walk(claims.everyone.epsilon)[: deltas.shape[1]]
     plug_in = epsilons[deltas.mean(axis=0) <= DELTA].min()
     assert claims.average.epsilon > plug_in
-    proved = ledger_claims(easy_run, delta=DELTA, gamma=1e-10, fixed_exposures=True).average
+    proved = ledger_claims(easy_run, Asked(delta=DELTA, gamma=1e-10, fixed_exposures=True)).average
     assert proved.kind == "proved"
     assert proved.epsilon == claims.average.epsilon
 
@@ -121,7 +121,7 @@ def test_on_a_trap_the_average_is_too_small_and_says_that_it_is_an_estimate(trap
     second = np.where(rng.standard_normal(people) > trap.threshold, trap.second, 0.0)
     ledger.step(noise_std=1.0, sample_rate=1.0, clip=trap.second, audit=second)
     delta = true_delta(trap, 4.0, "record in") / 2
-    claims = ledger_claims(ledger, delta=delta, gamma=0.01, shares=(0.9,))
+    claims = ledger_claims(ledger, Asked(delta=delta, gamma=0.01, shares=(0.9,)))
     assert true_delta(trap, claims.average.epsilon, "record in") > 1.2 * delta  # too small
     assert claims.average.kind == "estimate"
     assert claims.bayesian.kind == "model-based"

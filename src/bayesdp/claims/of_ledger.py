@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from bayesdp import validation
 from bayesdp.claim import Claim
 from bayesdp.claims import paper
+from bayesdp.claims.asked import Asked
 from bayesdp.claims.average import least_epsilon
 from bayesdp.claims.figures import LAMBDAS, Figures
+from bayesdp.claims.rows import rows_claim
 from bayesdp.claims.shares import SAMPLED, RecordEpsilons, ShareClaims, share_claims
-from bayesdp.estimators import Betting, DistributionFree, EmpiricalBernstein, KullbackLeibler
 from bayesdp.ledger import Ledger
 from bayesdp.profiles import Precision
-from bayesdp.validation import refuse
 from bayesdp.worst_case import WorstCase
 
-ESTIMATORS: dict[str, type[DistributionFree]] = {
-    "betting": Betting,
-    "kullback-leibler": KullbackLeibler,
-    "empirical-bernstein": EmpiricalBernstein,
-}
 NO_AUDIT = "no audit records: the worst case is all that can be claimed"
 
 
@@ -51,67 +44,47 @@ class LedgerClaims:
         return [*listed, self.average, self.bayesian, *self.gate, *self.private]
 
 
-def ledger_claims(
-    ledger: Ledger,
-    *,
-    delta: float = 1e-5,
-    gamma: float = 0.01,
-    shares: Iterable[float] = (0.5, 0.9, 0.99),
-    joint: bool = False,
-    estimator: str = "betting",
-    fixed_exposures: bool = False,
-    private: bool = False,
-    rows: int = 1,
-    precision: Precision | None = None,
-) -> LedgerClaims:
-    """What may be said about a run; the arguments are those of ``Ledger.claims``."""
-    delta = validation.probability("delta", delta)
-    gamma = validation.probability("gamma", gamma)
-    listed = [validation.probability("shares", share) for share in shares]
-    rows = validation.count("rows", rows, minimum=1)
-    estimate_average = check_estimator(estimator)(gamma=gamma)
+def ledger_claims(ledger: Ledger, asked: Asked, precision: Precision | None = None) -> LedgerClaims:
+    """What may be said about a run."""
+    delta, records, gate = asked.delta, ledger.audit_records, ledger.gate
     worst = ledger.worst_case(delta)
     everyone = everyone_claim(worst)
     figures = Figures(ledger, delta, worst.epsilon, precision)
-    groups = ledger.audit_groups or []
-    names = sorted(set(groups))
-    together = len(listed) * (1 + len(names))
-    each = gamma / together if joint and together else gamma
-    said = f"All {together} shares hold together." if joint else "Each share holds by itself, not all of them together."
-    gate = ledger.gate
-    records = ledger.audit_records
-    by_share: list[ShareClaims] = []
-    by_group: dict[str, list[ShareClaims]] = {}
-    met = False
-    if records:
-        epsilons = RecordEpsilons(figures.ex_post, figures.profiles.epsilons, figures.profiles.method)
-
-        def claims_of(group: str | None, those: RecordEpsilons) -> list[ShareClaims]:
-            return share_claims(those, listed, delta=delta, gamma=each, note=said, group=group, worst_case=everyone)
-
-        by_share = claims_of(None, epsilons)
-        members = np.array(groups)
-        by_group = {name: claims_of(name, epsilons.of(np.flatnonzero(members == name))) for name in names}
-        met = gate is not None and gate.met(ledger.costs([gate.at])[:, 0])
+    shares, groups = _shares(figures, ledger.audit_groups or [], asked, everyone) if records else ([], {})
+    met = gate is not None and gate.met(ledger.costs([gate.at])[:, 0])
     return LedgerClaims(
         worst_case=worst,
         everyone=everyone,
-        for_rows=rows_claim(figures, delta, rows, everyone) if rows > 1 else None,
-        shares=by_share,
-        groups=by_group,
-        average=_average(figures, estimate_average, records, delta, fixed_exposures, everyone),
-        estimator=estimator,
+        for_rows=rows_claim(figures.clip_bound, everyone, asked.rows) if asked.rows > 1 else None,
+        shares=shares,
+        groups=groups,
+        average=_average(figures, asked, records, everyone),
+        estimator=asked.estimator,
         bayesian=_bayesian(figures, records, delta, everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
-        private=(paper.from_batches(ledger, delta=delta, worst_case=everyone),) if private else (),
+        private=(paper.from_batches(ledger, delta=delta, worst_case=everyone),) if asked.private else (),
     )
 
 
-def check_estimator(name: str) -> type[DistributionFree]:
-    """The estimator of the average with this name."""
-    if name not in ESTIMATORS:
-        raise refuse("estimator", name, "one of " + ", ".join(ESTIMATORS))
-    return ESTIMATORS[name]
+def _shares(
+    figures: Figures, groups: list[str], asked: Asked, everyone: Claim
+) -> tuple[list[ShareClaims], dict[str, list[ShareClaims]]]:
+    """For all audit records, and for those of each group."""
+    shares, names = tuple(asked.shares), sorted(set(groups))
+    together = len(shares) * (1 + len(names))
+    alone = "Each share holds by itself, not all of them together."
+    note = f"All {together} shares hold together." if asked.joint else alone
+    gamma = asked.gamma / together if asked.joint and together else asked.gamma
+
+    def claims_of(epsilons: RecordEpsilons, group: str | None = None) -> list[ShareClaims]:
+        return share_claims(
+            epsilons, shares, delta=asked.delta, gamma=gamma, note=note, group=group, worst_case=everyone
+        )
+
+    epsilons = RecordEpsilons(figures.ex_post, figures.profiles.epsilons, figures.profiles.method)
+    members = np.array(groups)
+    by_group = {name: claims_of(epsilons.of(np.flatnonzero(members == name)), name) for name in names}
+    return claims_of(epsilons), by_group
 
 
 def everyone_claim(worst: WorstCase) -> Claim:
@@ -127,34 +100,8 @@ def everyone_claim(worst: WorstCase) -> Claim:
     )
 
 
-def rows_claim(figures: Figures, delta: float, rows: int, everyone: Claim) -> Claim:
-    """The worst case of a person with several rows, at the same delta: the best epsilon and delta of one row for it."""
-    claim = replace(
-        everyone,
-        method=f"group privacy, {rows} rows of one person",
-        notes=(f"It holds for a person with up to {rows} rows.",),
-    )
-    best = math.inf
-    for epsilon, bound in zip(figures.walk, figures.bounds, strict=True):
-        group = replace(everyone, epsilon=float(epsilon), delta=min(float(bound), 1.0), reason=None).for_rows(rows)
-        if group.delta <= delta:
-            best = min(best, group.epsilon)
-    upward = figures.walk[0] / figures.walk[1]
-    for number in range(1, 400):  # one row at a smaller delta, a larger epsilon
-        epsilon = float(figures.walk[0] * upward**number)
-        if epsilon * rows >= best or figures.clip_bound is None or math.isinf(everyone.epsilon):
-            break
-        bound = float(figures.clip_bound.deltas(np.array([epsilon]), delta, None)[0])
-        group = replace(everyone, epsilon=epsilon, delta=min(bound, 1.0), reason=None).for_rows(rows)
-        if group.delta <= delta:
-            best = group.epsilon
-            break
-    return replace(claim, epsilon=best, reason="no finite epsilon at this delta" if math.isinf(best) else None)
-
-
-def _average(
-    figures: Figures, estimator: DistributionFree, records: int, delta: float, fixed: bool, everyone: Claim
-) -> Claim:
+def _average(figures: Figures, asked: Asked, records: int, everyone: Claim) -> Claim:
+    estimator, delta, fixed = asked.average_estimator, asked.delta, asked.fixed_exposures
     claim = Claim(
         epsilon=math.inf,
         delta=delta,

@@ -423,10 +423,9 @@ class Ledger:
         before: only then is the average proved. ``private`` adds what comes from training members. ``rows`` adds
         the worst case of a person with so many rows.
         """
-        from bayesdp.claims import ledger_claims
+        from bayesdp.claims import Asked, ledger_claims
 
-        asked = ledger_claims(
-            self,
+        asked = Asked(
             delta=delta,
             gamma=gamma,
             shares=shares,
@@ -436,7 +435,7 @@ class Ledger:
             private=private,
             rows=rows,
         )
-        return asked.all()
+        return ledger_claims(self, asked).all()
 
     @_locked
     def costs(self, lambdas: ArrayLike | range) -> FloatArray:
