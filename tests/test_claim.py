@@ -121,6 +121,21 @@ def test_group_privacy():
         EVERYONE.for_rows(0)
 
 
+def test_several_rows_follow_from_claims_for_everyone_only():
+    nothing = replace(EVERYONE, epsilon=math.inf, reason="too little noise")
+    assert math.isinf(nothing.for_rows(2).epsilon)
+    paper = replace(SHARE, audience="average", kind="model-based", worst_case=nothing)
+    assert paper.for_rows(2).epsilon == 2 * SHARE.epsilon
+    with pytest.raises(ValueError, match="audience='average'"):
+        replace(SHARE, audience="average", kind="proved").for_rows(2)
+
+
+def test_shares_are_never_rounded_up():
+    assert "at least 99.999996 % of" in str(replace(SHARE, share=0.99999996))
+    assert "with 99.999999999999 % confidence" in str(replace(SHARE, gamma=1e-14))
+    assert round_up(5e-324) == "5e-324"
+
+
 def test_json_of_an_infinite_epsilon():
     nothing = replace(EVERYONE, epsilon=math.inf, reason="too little noise")
     values = replace(SHARE, worst_case=nothing).to_dict()

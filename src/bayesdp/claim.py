@@ -65,7 +65,7 @@ class Claim:
             people += f" in group {self.group!r}"
         return {
             "everyone": "For everyone",
-            "share": f"For at least {100 * (self.share or 0):g} % of {people}",
+            "share": f"For at least {percent(self.share or 0)} of {people}",
             "average": f"On average over {people}",
         }[self.audience]
 
@@ -85,10 +85,10 @@ class Claim:
     def headline(self, *, with_kind: bool = False) -> str:
         """Whom it covers, how surely, and the figure."""
         sure = self.gamma and not self.gamma_in_delta and not self.reason
-        confidence = f", with {_confidence(self.gamma)} confidence" if sure else ""
+        surely = f", with {confidence(self.gamma)} confidence" if sure else ""
         how = f"{self.kind}; {self.method}" if with_kind else self.method
         private = " Private: computed from training members, not for release." if self.private else ""
-        return f"{self.for_whom()}{confidence}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
+        return f"{self.for_whom()}{surely}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
 
     def _caveats(self) -> list[str]:
         parts = [_WORDS[self.kind]]
@@ -120,9 +120,11 @@ class Claim:
         For claims about everyone, and for the paper's average (its Proposition 4). What holds for a share of single
         records says nothing about several rows of one person.
         """
-        if self.audience == "share" or self.kind in ("ex-post", "estimate"):
+        if self.audience != "everyone" and self.kind != "model-based":
             raise refuse("audience", self.audience, "a claim for everyone, or the paper's average")
-        epsilon, delta = properties.group_privacy(self.epsilon, self.delta, rows)
+        epsilon, delta = self.epsilon, self.delta
+        if math.isfinite(epsilon):
+            epsilon, delta = properties.group_privacy(epsilon, delta, rows)
         return replace(
             self,
             epsilon=epsilon,
@@ -157,7 +159,7 @@ class Claim:
             rows.append(("direction", f"{self.direction}. {_DIRECTIONS[self.direction]}".strip()))
         if self.gamma and not self.reason:
             where = ", inside delta" if self.gamma_in_delta else ""
-            rows.append(("confidence", f"{_confidence(self.gamma)} (gamma = {self.gamma:.3g}{where})"))
+            rows.append(("confidence", f"{confidence(self.gamma)} (gamma = {self.gamma:.3g}{where})"))
         if self.samples:
             rows.append(("audit records", str(self.samples)))
         rows += [("assumes", text) for text in self.assumptions] + [("note", text) for text in self.notes]
@@ -204,6 +206,8 @@ def round_up(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    if step == 0:  # too small for a few digits
+        return repr(value)
     rounded = math.ceil(value / step * (1 - 1e-12)) * step
     return f"{rounded:.{digits}g}"
 
@@ -218,14 +222,19 @@ def _with_worst_case(claims: Iterable[Claim]) -> list[Claim]:
     return found
 
 
-def _confidence(gamma: float) -> str:
+def confidence(gamma: float) -> str:
     """1 - gamma in per cent, never rounded up: 99 %, 99.9999 %."""
-    exact = 100 - 100 * Decimal(repr(gamma))
+    exact = 100 - 100 * Decimal(repr(float(gamma)))
     for digits in range(400):
         rounded = exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR, context=Context(prec=800))
-        if exact - rounded <= 10 * Decimal(repr(gamma)):
+        if exact - rounded <= 10 * Decimal(repr(float(gamma))):
             return f"{rounded:f} %"
     return "almost 100 %"
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with all its digits."""
+    return f"{(100 * Decimal(repr(float(share)))).normalize():f} %"
 
 
 def _plain(text: str) -> str:

@@ -21,8 +21,7 @@ import numpy as np
 from scipy.special import betainc
 
 from bayesdp import validation
-from bayesdp.claim import Claim
-from bayesdp.claims.shares import SAMPLED
+from bayesdp.claim import Claim, percent
 from bayesdp.conversion import best_order, costs_for
 from bayesdp.estimators import records_needed
 from bayesdp.validation import FloatArray, refuse
@@ -99,10 +98,14 @@ class Gate:
             direction="record out",
             kind="proved",
             method=f"gate declared before the run: epsilon={self.epsilon:g}, delta={self.delta:g} for a share of "
-            f"{100 * self.share:g} %, gamma={self.gamma:g}",
+            f"{percent(self.share)}, gamma={self.gamma:g}",
             samples=self.records,
             order=self.at,
-            assumptions=(SAMPLED, "nothing but met or not met was read off the audit set before release"),
+            assumptions=(
+                "the audit records were drawn from the population and not used to train or to choose",
+                "nothing but whether the gate was still met was read off them before release",
+                "the run was made once, not repeated until the gate was met",
+            ),
             notes=("delta includes the share that is not covered, and gamma.",),
             reason=None if met else "the gate declared before the run was not met",
             worst_case=worst_case,

@@ -15,12 +15,15 @@ import numpy as np
 from bayesdp import validation
 from bayesdp.claims.figures import LAMBDAS, ClipBound
 from bayesdp.conversion import epsilon_from_costs
-from bayesdp.ledger import Ledger, grid
+from bayesdp.ledger import Ledger
+from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.grid import Keys
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles import ExposureCounts, profiles
 from bayesdp.validation import FloatArray, refuse
 
 _FURTHEST = 1 << 24  # steps that are looked ahead
+_ROUND_UP = 1 + 2.0**-32  # more than sums of costs lose, here or in the ledger
 
 
 class StopWhen:
@@ -44,9 +47,9 @@ class StopWhen:
         self._loudest = math.inf, 0.0
         "Noise multiplier and rate for which it was computed that steps up to ``_until`` fit."
         self._until = 0
+        self._checked = 0
         self._costs: FloatArray | None = None
-        self._pending: FloatArray | None = None
-        self._at = 0
+        self._counted = 0
 
     def allows(self, *, noise_std: float, sample_rate: float, clip: float, audit: Any = None) -> bool:
         """Whether a step with these settings, and these norms of audit records, may be taken now."""
@@ -59,13 +62,22 @@ class StopWhen:
         return self._gate is None or self._keeps_gate(noise, rate, bound, audit)
 
     def _within_worst_case(self, noise_multiplier: float, rate: float) -> bool:
-        """Looked up as long as steps are no louder than those for which it was computed how many fit."""
+        """Looked up as long as no step was louder than those for which it was computed how many fit."""
         steps = self._ledger.steps
-        louder = noise_multiplier < self._loudest[0] or rate > self._loudest[1]
-        if louder or steps >= self._until:
+        if steps >= self._until or self._louder_since(noise_multiplier, rate):
             self._loudest = noise_multiplier, rate
             self._until = steps + self._reach(noise_multiplier, rate)
+        self._checked = steps
         return steps < self._until
+
+    def _louder_since(self, noise_multiplier: float, rate: float) -> bool:
+        """Whether this step, or one that was recorded since the last question, is louder than was thought."""
+        asked = [(noise_multiplier, rate)]
+        for one in reversed(self._ledger.history.stretches):
+            if one.first + one.steps - 1 <= self._checked:
+                break
+            asked.append((one.noise_std / one.clip if one.clip else 0.0, one.sample_rate))
+        return any(noise < self._loudest[0] or rate > self._loudest[1] for noise, rate in asked)
 
     def _reach(self, noise_multiplier: float, rate: float) -> int:
         """How many more steps with these settings fit, or fewer: as many as the cheapest bound that finds any says."""
@@ -108,23 +120,36 @@ class StopWhen:
         norms = np.full(self._gate.records, clip) if audit is None else validation.non_negative_array("audit", audit)
         if norms.shape != (self._gate.records,):
             raise refuse("len(audit)", norms.size, f"one norm for each of the {self._gate.records} audit records")
-        clipped = np.minimum(norms, clip) / noise * (1 + 2.0**-50)
-        rounded = np.minimum(grid.VALUES[grid.round_up(clipped)], clip / noise * (1 + 2.0**-50))  # as the ledger will
-        distinct, place = np.unique(rounded, return_inverse=True)
-        step = SubsampledGaussian(sample_rate=rate).log_moment(distinct, [self._gate.at])[place, 0]
-        after = self._pending = self._costs_now() + step
-        return self._gate.met(after * (1 + 2.0**-37))  # ledger.costs() rounds up once more
+        known = self._ledger.history.bins
+        bins = Bins(known.rates, known.own)  # a copy: asking leaves the ledger as it is
+        place = bins.place(noise, rate, clip)
+        step = self._step_costs(bins, place.rate, place.keys(norms))
+        return self._gate.met((self._costs_now() + step) * _ROUND_UP)
 
     def _costs_now(self) -> FloatArray:
-        """Costs of all steps in the ledger; the last answer is reused if its step was taken, or was not."""
+        """Costs of all steps in the ledger: those recorded since the last question are added, or all are counted."""
         assert self._gate is not None
-        steps = self._ledger.steps
-        if self._costs is not None and self._pending is not None and steps == self._at + 1:
-            self._costs = self._pending
-        elif self._costs is None or steps != self._at:
-            self._costs = self._ledger.costs([self._gate.at])[:, 0] if steps else np.zeros(self._gate.records)
-        self._at = steps
+        audit, bins = self._ledger.audit, self._ledger.history.bins
+        if self._costs is None or audit.steps - len(audit.journal) > self._counted:
+            self._costs = self._ledger.costs([self._gate.at])[:, 0] if audit.steps else np.zeros(self._gate.records)
+        else:
+            for entry in audit.entries(self._counted, audit.steps):
+                assert entry.keys is not None
+                keys = np.broadcast_to(np.asarray(entry.keys, np.uint16), self._gate.records)
+                self._costs = self._costs + self._step_costs(bins, entry.rate, keys)
+        self._counted = audit.steps
         return self._costs
+
+    def _step_costs(self, bins: Bins, rate: int, keys: Keys) -> FloatArray:
+        """What one step costs each audit record at the order of the gate, [m]."""
+        assert self._gate is not None
+        distinct, place = np.unique(keys, return_inverse=True)
+        exposures = bins.exposures(distinct)
+        costs = np.full(len(distinct), np.inf)
+        finite = np.isfinite(exposures)
+        mechanism = SubsampledGaussian(sample_rate=bins.rates[rate])
+        costs[finite] = mechanism.log_moment(exposures[finite], [self._gate.at])[:, 0]
+        return costs[place]
 
 
 def _most(fits: Callable[[int], bool]) -> int:

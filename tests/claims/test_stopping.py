@@ -63,6 +63,46 @@ def test_a_gate_is_kept():
     assert not budget.allows(**step)
 
 
+def test_what_was_recorded_counts_not_what_was_asked():
+    ledger = Ledger()
+    quiet = {"noise_std": 4.0, "sample_rate": 0.01, "clip": 1.0}
+    first, second = StopWhen(ledger, epsilon=2.0), StopWhen(ledger, epsilon=2.0)
+    assert first.allows(**quiet)
+    assert second.allows(**quiet)
+    for _ in range(5):
+        ledger.step(noise_std=0.5, sample_rate=0.5, clip=1.0)
+    assert ledger.worst_case().epsilon > 2.0
+    assert not first.allows(**quiet)
+    assert not second.allows(**quiet)
+
+
+def test_a_gate_counts_what_was_recorded():
+    gate = Gate(epsilon=1.0, delta=1e-5, share=0.8, gamma=0.05, records=60)
+    ledger = Ledger(gate=gate)
+    budget = StopWhen(ledger, gate=True)
+    step = {"noise_std": 2.0, "sample_rate": 0.1, "clip": 1.0}
+    while budget.allows(**step, audit=np.full(60, 0.01)) and ledger.steps < 300:
+        ledger.step(**step, audit=np.ones(60))
+    assert 1 < ledger.steps < 300
+
+
+@pytest.mark.parametrize("changing", ["rates", "clips"])
+def test_a_gate_is_kept_when_the_ledger_rounds_settings_up(changing):
+    rng = np.random.default_rng(0)
+    gate = Gate(epsilon=1.0, delta=1e-5, share=0.8, gamma=0.05, records=60)
+    ledger = Ledger(gate=gate)
+    budget = StopWhen(ledger, gate=True)
+    for _ in range(1000):
+        change = 1 + 0.01 * rng.random()
+        rate, clip = (0.05 * change, 1.0) if changing == "rates" else (0.05, change)
+        step = {"noise_std": 2.0, "sample_rate": rate, "clip": clip, "audit": np.exp(rng.normal(-0.5, 0.5, 60))}
+        if not budget.allows(**step):
+            break
+        ledger.step(**step)
+    assert 64 < ledger.steps < 1000
+    assert gate.met(ledger.costs([gate.at])[:, 0])
+
+
 def test_a_step_that_was_not_taken_is_not_charged():
     gate = Gate(epsilon=1.0, delta=1e-5, share=0.8, gamma=0.05, records=60)
     ledger = Ledger(gate=gate)

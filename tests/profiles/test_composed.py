@@ -59,7 +59,7 @@ def test_round_off_is_far_below_what_is_added_for_it():
     steps, interval = 14062, 1e-2
     losses, _ = step_losses(np.array([256 / 60000]), np.array([1 / 1.1]), interval, 1e-25)
     composed = ComposedLosses(losses, np.array([[float(steps)]]), ORDER, 1e-18)
-    length, end, kept = composed._length, composed._end, len(composed._zeta)
+    length, end, kept = composed._length, composed._end, len(composed._frequencies)
     epsilon_point = 239
     masses = list(zip(losses.point.tolist(), losses.mass.tolist(), strict=True))
     with mp.workdps(40):

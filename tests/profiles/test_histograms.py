@@ -1,5 +1,6 @@
 """Profiles of histograms against dp-accounting and finer computations."""
 
+import mpmath as mp
 import numpy as np
 import pytest
 from benchmarks.populations import spread
@@ -127,6 +128,45 @@ def test_without_sampling_it_is_the_gaussian_profile():
     np.testing.assert_allclose(found, expected, rtol=4e-4)
 
 
+QUIET = [
+    ([1e-6], [1.0], 1e-11, None),
+    ([3.036e-6, 4.126e-7], [16.0, 13.0], 8.86e-12, None),
+    ([1.138e-6], [1.0], 2.85e-12, None),
+    ([0.7151], [1.0], 6.74e-12, 2.74e-5),
+    ([2.0], [1.0], 1e-12, 1e-4),
+]
+
+
+@pytest.mark.parametrize(("exposures", "steps", "delta", "interval"), QUIET)
+def test_round_off_does_not_reach_the_figure_where_delta_is_tiny(exposures, steps, delta, interval):
+    """Windows of up to a million points, against the exact Gaussian profile in high precision."""
+    given = ExposureCounts(np.ones(len(exposures)), np.array(exposures), np.array([steps]))
+    found = profiles(given, delta, epsilons=[0.0], precision=Precision(interval=interval))
+    with mp.workdps(50):
+        mu = mp.sqrt(sum(mp.mpf(n) * mp.mpf(e) ** 2 for n, e in zip(steps, exposures, strict=True)))
+
+        def exact(epsilon):
+            return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+
+        for epsilon in (*found.epsilon_in, *found.epsilon_out):
+            assert exact(mp.mpf(float(epsilon))) <= delta
+        assert found.delta_in[0, 0] >= exact(mp.mpf(0))
+
+
+def test_steps_that_are_too_loud_are_left_to_renyi():
+    given = ExposureCounts(np.array([0.1, 0.1]), np.array([0.3, 1e5]), np.array([[5.0, 0.0], [5.0, 1.0]]))
+    found = profiles(given, DELTA, epsilons=[1.0])
+    assert found.epsilon[0] < 2
+    assert found.epsilon[1] > 1e6
+    assert found.delta[1, 0] == 1
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-308, 5e-324])
+def test_the_smallest_deltas(delta):
+    assert 10 < profiles(one_kind(1.0, 0.1, 100), delta).epsilon[0] < np.inf
+    assert 10 < gaussian_epsilon(1.0, delta) < np.inf
+
+
 def test_records_without_or_beyond_any_exposure():
     given = ExposureCounts(np.full(3, 0.1), np.array([0.0, 0.5, np.inf]), np.array([[9.0, 0, 0], [5, 3, 0], [5, 3, 1]]))
     found = profiles(given, DELTA, epsilons=[1.0])
@@ -154,6 +194,7 @@ def test_delta_beyond_the_errors_falls_back_to_renyi(delta):
         ({"counts": np.ones((2, 3))}, "counts.shape"),
         ({"counts": -np.ones((1, 1))}, r"counts\[0, 0\]=-1"),
         ({"counts": np.full((1, 1), np.nan)}, "nan"),
+        ({"counts": np.full((1, 1), 0.5)}, "counts=0.5: expected whole numbers"),
     ],
 )
 def test_bad_counts_are_refused(change, message):
@@ -163,7 +204,7 @@ def test_bad_counts_are_refused(change, message):
         profiles(ExposureCounts(**values), DELTA)
 
 
-@pytest.mark.parametrize("wrong", [{"grid": 0}, {"error": 1.0}, {"interval": -1}])
+@pytest.mark.parametrize("wrong", [{"grid": 0}, {"error": 1.0}, {"interval": -1}, {"interval": 3.0}])
 def test_bad_precision_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Precision(**wrong)

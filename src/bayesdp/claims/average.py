@@ -31,10 +31,10 @@ def walk(worst_case: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class Walked:
-    """The least epsilon that was supported, infinite if none was, and the least that any sample could support."""
+    """The least epsilon that was supported, infinite if none was, and whether the walk went on to the end."""
 
     epsilon: float
-    floor: float
+    to_the_end: bool
 
 
 def least_epsilon(
@@ -46,17 +46,20 @@ def least_epsilon(
     *,
     known: bool,
 ) -> Walked:
-    """Walk down ``epsilons`` [G] given the records' deltas there, [m, g] with g <= G, and those of the worst case [G].
+    """Walk down ``epsilons`` [g] given the records' deltas there, [m, g], and those of the worst case [g].
 
-    ``known`` says that the first holds for everyone. The walk ends where the deltas do.
+    ``known`` says that the first holds for everyone.
     """
     supported = float(epsilons[0]) if known else math.inf
-    for number in range(1 if known else 0, deltas.shape[1]):
+    for number in range(1 if known else 0, len(epsilons)):
         bound = float(bounds[number])
         if not (bound <= delta or estimator.supports(np.minimum(deltas[:, number], bound), delta, bound=bound)):
-            break
+            return Walked(supported, to_the_end=False)
         supported = float(epsilons[number])
-    least = estimator.floor(len(deltas))
-    reachable = least * bounds <= delta
-    floor = float(epsilons[max(int(np.argmin(reachable)) - 1, 0)]) if not reachable.all() else 0.0
-    return Walked(supported, min(floor, supported))
+    return Walked(supported, to_the_end=True)
+
+
+def floor(estimator: DistributionFree, samples: int, epsilons: FloatArray, bounds: FloatArray, delta: float) -> float:
+    """The least of the epsilons [g] that so many samples could support if all their deltas were 0; 0 if all."""
+    reachable = estimator.floor(samples) * bounds <= delta
+    return 0.0 if reachable.all() else float(epsilons[max(int(np.argmin(reachable)) - 1, 0)])

@@ -24,7 +24,7 @@ WEIGHTS = np.array([0.12] * len(LAMBDAS) + [0.02, 0.02])
 
 def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
     """The root for each record, [m], never below it, from costs [m, L] at ``ORDERS``; 0 for a record without any."""
-    target = math.log(1 / delta) * (1 + 2.0**-50)
+    target = -math.log(delta) * (1 + 2.0**-50) + 2.0**-50
     exponents = np.log(WEIGHTS) - costs
     with np.errstate(invalid="ignore"):
         high: FloatArray = np.min((target - exponents) / ORDERS, axis=1)

@@ -21,7 +21,7 @@ from bayesdp.validation import FloatArray
 LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
 _MIDDLE = 8.0  # the order at which rounding to few kinds of steps is kept small
 _MOST_SETTINGS = 256
-_FURTHER = 0.6  # profiles may support an average epsilon below that of Rényi divergences by such a factor
+_FURTHER = 0.6  # profiles often support an average epsilon below that of Rényi divergences by such a factor
 _EX_POST = np.searchsorted(LAMBDAS, ORDERS)
 
 
@@ -56,15 +56,6 @@ class ClipBound:
         return profiles(self.settings, delta, epsilons=epsilons, precision=precision).delta[0]
 
 
-@dataclass(frozen=True)
-class RecordProfiles:
-    """Epsilons [m] at delta and deltas [m, g] at the first g epsilons of the walk, for exposures fixed beforehand."""
-
-    epsilons: FloatArray
-    deltas: FloatArray
-    method: str
-
-
 class Figures:
     """Costs and profiles of the audit records of a ledger; computed when first asked for."""
 
@@ -86,32 +77,33 @@ class Figures:
         return ex_post_epsilons(self.costs[:, _EX_POST], self._delta)
 
     @cached_property
-    def bounds(self) -> FloatArray:
-        """delta of everyone at each epsilon of the walk, [G]; 1 without a clip bound."""
+    def estimates(self) -> FloatArray:
+        """The epsilon of every audit record at its exposures, [m], as if they had been fixed before the run."""
+        renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
+        return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
+
+    @property
+    def method(self) -> str:
+        """How the profiles of records are computed."""
+        return "exact Gaussian profile" if self._unsampled else "PLD of each record"
+
+    def bounds(self, steps: int) -> FloatArray:
+        """delta of everyone at the first epsilons of the walk, [g]; 1 without a clip bound."""
         if self.clip_bound is None:
-            return np.ones(len(self.walk))
-        return self.clip_bound.deltas(self.walk, self._delta, self._precision)
+            return np.ones(steps)
+        return self.clip_bound.deltas(self.walk[:steps], self._delta, self._precision)
+
+    def deltas(self, steps: int) -> FloatArray:
+        """delta of every audit record at the first epsilons of the walk, [m, g]."""
+        first = self._first[1]
+        known = first.shape[1]
+        if steps <= known:
+            return first[:, :steps]
+        return np.concatenate([first, self._profiles_at(self.walk[known:steps])[1]], axis=1)
 
     @cached_property
-    def profiles(self) -> RecordProfiles:
-        """The profile of every audit record, at its exposures: exact without sampling, PLD otherwise."""
-        epsilons = self.walk[: self._steps_of_the_walk()]
-        renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
-        if all(rate == 1 for rate in self._ledger.history.bins.rates):
-            exposures = np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)  # K(1) is the sum of squared exposures
-            method = "exact Gaussian profile"
-            found, deltas = gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
-        else:
-            method = "PLD of each record"
-            history = self._ledger.history
-            middle = self.costs[:, np.searchsorted(LAMBDAS, _MIDDLE)]
-            counts = exposure_counts(self._ledger.audit, history.bins, middle, _MIDDLE)
-            both = profiles(counts, self._delta, epsilons=epsilons, precision=self._precision)
-            found, deltas = both.epsilon, both.delta
-        return RecordProfiles(np.minimum(np.minimum(found, renyi), self._worst_case), deltas, method)
-
-    def _steps_of_the_walk(self) -> int:
-        """Epsilons of the walk that an average could possibly reach: well beyond that of Rényi divergences."""
+    def plausible_steps(self) -> int:
+        """How many epsilons of the walk an average will hardly pass: somewhat beyond that of Rényi divergences."""
         low, high = 0, len(self.walk) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -119,3 +111,24 @@ class Figures:
             mean = float(np.exp(np.minimum(exponents.min(axis=1), 0.0)).mean())
             low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
         return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
+
+    @cached_property
+    def _first(self) -> tuple[FloatArray, FloatArray]:
+        return self._profiles_at(self.walk[: self.plausible_steps])
+
+    @property
+    def _unsampled(self) -> bool:
+        return all(rate == 1 for rate in self._ledger.history.bins.rates)
+
+    @cached_property
+    def _counts(self) -> ExposureCounts:
+        middle = self.costs[:, np.searchsorted(LAMBDAS, _MIDDLE)]
+        return exposure_counts(self._ledger.audit, self._ledger.history.bins, middle, _MIDDLE)
+
+    def _profiles_at(self, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Epsilons [m] at delta, and deltas [m, g] at epsilons: exact without sampling, PLD otherwise."""
+        if self._unsampled:
+            exposures = np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)  # K(1) is the sum of squared exposures
+            return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
+        found = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
+        return found.epsilon, found.delta

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesdp.claim import Claim
+from bayesdp.claim import Claim, confidence
 from bayesdp.claims import paper
 from bayesdp.claims.asked import Asked
-from bayesdp.claims.average import least_epsilon
+from bayesdp.claims.average import floor, least_epsilon
 from bayesdp.claims.figures import LAMBDAS, Figures
 from bayesdp.claims.rows import rows_claim
 from bayesdp.claims.shares import SAMPLED, RecordEpsilons, ShareClaims, share_claims
@@ -73,7 +73,7 @@ def _shares(
     shares, names = tuple(asked.shares), sorted(set(groups))
     together = len(shares) * (1 + len(names))
     alone = "Each share holds by itself, not all of them together."
-    note = f"All {together} shares hold together." if asked.joint else alone
+    note = f"All {together} shares hold together with {confidence(asked.gamma)} confidence." if asked.joint else alone
     gamma = asked.gamma / together if asked.joint and together else asked.gamma
 
     def claims_of(epsilons: RecordEpsilons, group: str | None = None) -> list[ShareClaims]:
@@ -81,10 +81,11 @@ def _shares(
             epsilons, shares, delta=asked.delta, gamma=gamma, note=note, group=group, worst_case=everyone
         )
 
-    epsilons = RecordEpsilons(figures.ex_post, figures.profiles.epsilons, figures.profiles.method)
-    members = np.array(groups)
-    by_group = {name: claims_of(epsilons.of(np.flatnonzero(members == name)), name) for name in names}
-    return claims_of(epsilons), by_group
+    epsilons = RecordEpsilons(figures.ex_post, figures.estimates, figures.method)
+    members: dict[str, list[int]] = {name: [] for name in names}
+    for number, name in enumerate(groups):
+        members[name].append(number)
+    return claims_of(epsilons), {name: claims_of(epsilons.of(np.array(those)), name) for name, those in members.items()}
 
 
 def everyone_claim(worst: WorstCase) -> Claim:
@@ -121,12 +122,18 @@ def _average(figures: Figures, asked: Asked, records: int, everyone: Claim) -> C
     )
     if records < 3:
         return claim.without(NO_AUDIT if not records else f"an average needs 3 audit records, there are {records}")
-    known = math.isfinite(everyone.epsilon)
-    walked = least_epsilon(estimator, figures.walk, figures.profiles.deltas, figures.bounds, delta, known=known)
+    steps, known = figures.plausible_steps, math.isfinite(everyone.epsilon)
+    while True:
+        epsilons, bounds = figures.walk[:steps], figures.bounds(steps)
+        walked = least_epsilon(estimator, epsilons, figures.deltas(steps), bounds, delta, known=known)
+        if not walked.to_the_end or steps == len(figures.walk):
+            break
+        steps = min(4 * steps, len(figures.walk))
     if math.isinf(walked.epsilon):
         return claim.without(f"{records} audit records do not support an average delta of {delta:g}")
-    note = f"No sample of {records} audit records could support an average epsilon below {walked.floor:.3g}."
-    return claim.with_figure(walked.epsilon, notes=(note,) if walked.floor else ())
+    least = floor(estimator, records, figures.walk, figures.bounds(len(figures.walk)), delta)
+    note = f"No sample of {records} audit records could support an average epsilon below {least:.3g}."
+    return claim.with_figure(walked.epsilon, notes=(note,) if least else ())
 
 
 def _bayesian(figures: Figures, records: int, delta: float, everyone: Claim) -> Claim:

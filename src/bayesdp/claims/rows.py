@@ -11,7 +11,7 @@ from bayesdp import properties
 from bayesdp.claim import Claim
 from bayesdp.claims.figures import ClipBound
 
-_EPSILONS = np.geomspace(1, 64, 1200)  # of one row, over the worst case of one row
+_EPSILONS = np.geomspace(1, 1024, 2000)  # of one row, over the worst case of one row
 _LEAST_DELTA = 1e-11  # below it profiles are no better than Rényi divergences
 
 
@@ -37,4 +37,4 @@ def rows_claim(clip_bound: ClipBound | None, everyone: Claim, rows: int) -> Clai
         total, group_delta = properties.group_privacy(epsilon, min(delta, 1.0), rows)
         if group_delta <= everyone.delta:
             return replace(claim, epsilon=total)
-    return claim.without("no finite epsilon at this delta")
+    return claim.without(f"no finite epsilon for {rows} rows at this delta")

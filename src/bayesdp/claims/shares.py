@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.claim import Claim
+from bayesdp.claim import Claim, percent
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.validation import FloatArray
 
@@ -61,7 +61,7 @@ def share_claims(
         if rank is None:
             needed = records_needed(share, gamma)
             too_few = (
-                f"a share of {100 * share:g} % at gamma={gamma:g} needs {needed} audit records, there are {records}"
+                f"a share of {percent(share)} at gamma={gamma:g} needs {needed} audit records, there are {records}"
             )
         common = Claim(
             epsilon=math.inf,

@@ -50,17 +50,17 @@ class ComposedLosses:
         above, below = (counts @ np.minimum(m, 1e300) for m in losses.log_moments(float(orders[0]), len(orders)))
         self._end, self._length = _window(above, below, orders, allowed, losses.interval)
         frequencies = np.arange(1, self._length // 2 + 1)
-        zeta = np.exp(2j * np.pi / self._length * frequencies)
-        ordinary, tilted = 1 / (1 - zeta), 1 / (1 - math.exp(-losses.interval) * zeta)
+        angles = 2j * np.pi / self._length * frequencies
+        ordinary, tilted = -1 / np.expm1(angles), -1 / np.expm1(angles - losses.interval)
         # The frequencies -k have the conjugate values: twice the real part, but for the one that is its own mirror.
         twice = np.where(2 * frequencies == self._length, 1.0, 2.0) / self._length
         coefficients = 2 * twice * (np.abs(ordinary) + np.abs(tilted))
         logs, left_out = _characteristic(losses, counts, self._length, coefficients, allowed)
         kept = slice(0, logs.shape[1])
-        self._zeta = zeta[kept]
+        self._frequencies = frequencies[kept]
         with np.errstate(under="ignore"):
             terms = twice[kept] * np.exp(counts @ logs.real + 1j * (counts @ logs.imag))
-        last = self._zeta**self._end
+        last = self._powers(np.array([self._end]))[:, 0]
         self._terms = terms * (ordinary - tilted)[kept]
         self._ordinary = (terms @ (last * ordinary[kept])).real
         self._tilted = (terms @ (last * tilted[kept])).real
@@ -75,9 +75,7 @@ class ComposedLosses:
         low = np.minimum(np.floor(epsilons / self._interval), self._end - 1).astype(np.int64)
         part = np.expm1(np.minimum(epsilons - low * self._interval, self._interval)) / math.expm1(self._interval)
         both = np.concatenate([low, low + 1])
-        powers = self._zeta[:, None] ** both
-        sums = self._terms.real @ powers.real - self._terms.imag @ powers.imag
-        at_low, at_high = np.split(self._delta(sums, both), 2, axis=1)
+        at_low, at_high = np.split(self._delta(self._sums(both), both), 2, axis=1)
         return at_low + part * (at_high - at_low)
 
     def epsilons(self, delta: float) -> FloatArray:
@@ -87,15 +85,16 @@ class ComposedLosses:
         """
         width = -(-self._end // _FIRST_POINTS)
         points = np.minimum(np.arange(_FIRST_POINTS + 1) * width, self._end)
-        powers: ComplexArray = self._zeta[:, None] ** points
+        powers = self._powers(points)
         at = self._delta(self._terms.real @ powers.real - self._terms.imag @ powers.imag, points)
         at[:, -1] = self.error  # at the end of the window nothing else is left
-        place = np.maximum(np.count_nonzero(at[:, :-1] > delta, axis=1) - 1, 0)
+        above = at[:, :-1] > delta
+        place = np.where(above.any(axis=1), _FIRST_POINTS - 1 - np.argmax(above[:, ::-1], axis=1), 0)
         records = np.arange(len(place))
         low, at_low, at_high = points[place], at[records, place], at[records, place + 1]
         turned = self._terms * powers.T[place]
         for bit in reversed(range((width - 1).bit_length())):
-            turn = self._zeta ** (1 << bit)
+            turn = self._powers(np.array([1 << bit]))[:, 0]
             point = low + (1 << bit)
             inside = point < points[place + 1]
             here = np.where(inside, self._delta((turned @ turn).real, np.minimum(point, self._end)), 0.0)
@@ -110,6 +109,27 @@ class ComposedLosses:
         found = low * self._interval + np.log1p(part * math.expm1(self._interval))
         found = np.where(at_low > delta, found * (1 + 2.0**-48), 0.0)
         return np.where(np.minimum(at_low, at_high) <= delta, found, np.inf)
+
+    def _sums(self, points: IntArray) -> FloatArray:
+        """Sums over the frequencies at some points, [n, J]: one by one, or by a transform where there are many."""
+        if len(points) * len(self._frequencies) <= 16 * self._length:
+            powers = self._powers(points)
+            return self._terms.real @ powers.real - self._terms.imag @ powers.imag
+        sums = np.empty((len(self.error), len(points)))
+        rows = max(1, _BLOCK // self._length)
+        # irfft takes every frequency twice but for the one that is its own mirror, as the terms do.
+        scale = np.where(2 * self._frequencies == self._length, 1.0, 0.5) * self._length
+        for first in range(0, len(sums), rows):
+            here = slice(first, first + rows)
+            spectrum = np.zeros((len(sums[here]), self._length // 2 + 1), np.complex128)
+            spectrum[:, self._frequencies] = self._terms[here] * scale
+            sums[here] = fft.irfft(spectrum, self._length, axis=1, workers=2)[:, points % self._length]
+        return sums
+
+    def _powers(self, points: IntArray) -> ComplexArray:
+        """zeta_k^j, [K, J], with angles that are exact however large k and j are."""
+        turns = np.multiply.outer(self._frequencies, points) % self._length
+        return np.exp(2j * np.pi * (np.where(2 * turns > self._length, turns - self._length, turns) / self._length))
 
     def _delta(self, sums: FloatArray, point: IntArray) -> FloatArray:
         """delta at points of the grid with the errors added, from the sums over frequencies above 0."""

@@ -15,6 +15,8 @@ from bayesdp.validation import FloatArray
 
 _ROUND_UP = 2.0**-48  # relative to the larger of the two terms, whose difference delta is
 _MOST = 1e6
+LEAST_DELTA = 1e-300
+"""Where a delta above 0 would underflow: a delta of 0 stands for equal laws only."""
 
 
 def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
@@ -28,8 +30,8 @@ def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
         # Logarithms carry rounding of their own size; near -700 there is nothing left to be wrong about.
         error = _ROUND_UP * (1 + np.abs(larger) + at)
         delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
-    delta = np.where(exposure == 0, 0.0, np.where(exposure == np.inf, 1.0, delta))
-    return np.clip(np.where(np.isnan(delta), 1.0, delta), 0.0, 1.0)
+    delta = np.clip(np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta), LEAST_DELTA, 1.0)
+    return np.where(exposure == 0, 0.0, delta)
 
 
 def gaussian_epsilon(mu: Any, delta: float) -> Any:
@@ -39,7 +41,7 @@ def gaussian_epsilon(mu: Any, delta: float) -> Any:
     reachable = exposures <= _MOST
     finite: FloatArray = np.where(reachable, exposures, 0.0)
     # Pr[L > epsilon] <= delta there, by the tail bound of the normal law.
-    high: FloatArray = np.square(finite) / 2 + finite * np.sqrt(2 * np.log(1 / delta)) + 1e-9
+    high: FloatArray = np.square(finite) / 2 + finite * np.sqrt(-2 * np.log(delta)) + 1e-9
     low: FloatArray = np.zeros_like(high)
     for _ in range(64):
         middle = (low + high) / 2

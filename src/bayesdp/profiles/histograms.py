@@ -18,12 +18,15 @@ from bayesdp import validation
 from bayesdp.conversion import log_constant, record_epsilons
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles.composed import MOST_POINTS, ComposedLosses
+from bayesdp.profiles.gaussian import LEAST_DELTA
 from bayesdp.profiles.step_losses import step_losses
 from bayesdp.validation import FloatArray, refuse
 
 _LAMBDAS = np.unique(np.geomspace(1, 1024, 80).round())
 _CHUNK, _RATIO = 1024, 1.75  # records in a chunk, and how much their epsilons may differ
 _COARSEST = 0.01
+_MOST_WORK = 1 << 26  # kinds of steps times points of the window
+_LOUDEST, _LEAST_DELTA = 20.0, 1e-100  # exposures above and deltas below are left to Rényi divergences
 _ROUND_UP = 1 + 2.0**-38
 
 
@@ -51,8 +54,8 @@ class Precision:
     def __post_init__(self) -> None:
         validation.probability("grid", self.grid)
         validation.probability("error", self.error)
-        if self.interval is not None:
-            validation.positive("interval", self.interval)
+        if self.interval is not None and validation.positive("interval", self.interval) > 1:
+            raise refuse("interval", self.interval, "at most 1")
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ def profiles(
     renyi = record_epsilons(costs, _LAMBDAS, delta)
     renyi_deltas = _record_deltas(costs, at)
     found = Profiles(renyi, renyi.copy(), renyi_deltas, renyi_deltas.copy())
-    for chunk in track(list(_chunks(renyi))):
+    computable = ~counts[:, given.exposures > _LOUDEST].any(axis=1) & (delta > _LEAST_DELTA)
+    for chunk in track(list(_chunks(np.where(computable, renyi, np.inf)))):
         order = _best_order(costs[chunk], delta)
         interval = precision.interval or _interval(costs[chunk], counts[chunk], renyi[chunk], delta, precision)
         kinds = np.flatnonzero(counts[chunk].any(axis=0) & (given.exposures > 0))
@@ -115,7 +119,10 @@ def _checked(given: ExposureCounts) -> FloatArray:
     shape = np.shape(given.counts)
     if np.ndim(given.counts) != 2 or shape[1:] != np.shape(given.exposures) or shape[1:] != np.shape(given.rates):
         raise refuse("counts.shape", shape, "[records, kinds of steps]")
-    return validation.non_negative_array("counts", given.counts)
+    counts = validation.non_negative_array("counts", given.counts)
+    if (counts != np.floor(counts)).any():
+        raise refuse("counts", float(counts[counts != np.floor(counts)][0]), "whole numbers")
+    return counts
 
 
 def _costs(given: ExposureCounts, counts: FloatArray) -> FloatArray:
@@ -135,7 +142,9 @@ def _record_deltas(costs: FloatArray, epsilons: FloatArray) -> FloatArray:
     constants = costs + log_constant(_LAMBDAS, "improved")
     columns = [np.min(constants - _LAMBDAS * epsilon, axis=1) for epsilon in epsilons]
     exponents = np.stack(columns, axis=1) if columns else np.empty((len(costs), 0))
-    return np.where((costs == 0).any(axis=1)[:, None], 0.0, np.exp(np.minimum(exponents, 0.0)))
+    with np.errstate(under="ignore"):
+        deltas = np.maximum(np.exp(np.minimum(exponents, 0.0)), LEAST_DELTA)
+    return np.where((costs == 0).any(axis=1)[:, None], 0.0, deltas)
 
 
 def _chunks(renyi: FloatArray) -> Iterator[np.ndarray]:
@@ -163,4 +172,5 @@ def _interval(costs: FloatArray, counts: FloatArray, renyi: FloatArray, delta: f
     variance = float(np.min(costs[:, 0] / counts.sum(axis=1)))
     wanted = min(math.sqrt(12 * precision.grid * variance), float(renyi.min()) / 200, _COARSEST)
     tails = np.min((costs - math.log(precision.error * delta)) / _LAMBDAS, axis=1)
-    return max(wanted, 4 * float(tails.max()) / MOST_POINTS)
+    kinds = np.count_nonzero(counts.any(axis=0))
+    return max(wanted, 4 * float(tails.max()) / min(MOST_POINTS, _MOST_WORK // kinds))
