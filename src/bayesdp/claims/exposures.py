@@ -16,7 +16,7 @@ from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles import ExposureCounts
 from bayesdp.validation import FloatArray
 
-KINDS = 384
+KINDS = 512
 
 
 def exposure_counts(
