@@ -11,14 +11,12 @@ from bayesdp.claim import Claim, confidence
 from bayesdp.claims import paper
 from bayesdp.claims.asked import Asked
 from bayesdp.claims.average import floor, least_epsilon
-from bayesdp.claims.figures import LAMBDAS, Figures
+from bayesdp.claims.figures import Figures
 from bayesdp.claims.rows import rows_claim
-from bayesdp.claims.shares import SAMPLED, RecordEpsilons, ShareClaims, share_claims
+from bayesdp.claims.shares import NO_AUDIT, SAMPLED, RecordEpsilons, ShareClaims, share_claims
 from bayesdp.ledger import Ledger
 from bayesdp.profiles import Precision
 from bayesdp.worst_case import WorstCase
-
-NO_AUDIT = "no audit records: the worst case is all that can be claimed"
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def ledger_claims(ledger: Ledger, asked: Asked, precision: Precision | None = No
         groups=groups,
         average=_average(figures, asked, records, everyone),
         estimator=asked.estimator,
-        bayesian=_bayesian(figures, records, delta, everyone),
+        bayesian=paper.from_audit(figures, delta=delta, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=(paper.from_batches(ledger, delta=delta, worst_case=everyone),) if asked.private else (),
     )
@@ -134,12 +132,3 @@ def _average(figures: Figures, asked: Asked, records: int, everyone: Claim) -> C
     least = floor(estimator, records, figures.walk, figures.bounds(len(figures.walk)), delta)
     note = f"No sample of {records} audit records could support an average epsilon below {least:.3g}."
     return claim.with_figure(walked.epsilon, notes=(note,) if least else ())
-
-
-def _bayesian(figures: Figures, records: int, delta: float, everyone: Claim) -> Claim:
-    bound = np.full(len(LAMBDAS), np.inf) if figures.clip_bound is None else figures.clip_bound.costs
-    columns = np.searchsorted(LAMBDAS, paper.LAMBDAS)
-    if not records:
-        empty = np.zeros((3, len(columns)))
-        return paper.from_audit(empty, bound[columns], delta=delta, worst_case=everyone).without(NO_AUDIT)
-    return paper.from_audit(figures.costs[:, columns], bound[columns], delta=delta, worst_case=everyone)

@@ -7,6 +7,9 @@ import math
 import numpy as np
 
 from bayesdp.claim import Claim
+from bayesdp.claims.figures import LAMBDAS as ALL_LAMBDAS
+from bayesdp.claims.figures import Figures
+from bayesdp.claims.shares import NO_AUDIT
 from bayesdp.conversion import epsilon_from_costs
 from bayesdp.estimators import StudentT
 from bayesdp.ledger import Ledger, grid
@@ -20,13 +23,18 @@ _MODEL = "the estimator's model of the data (Student-t on exponentials of costs)
 _FIXED = "the norms would have been the same, whatever was released before"
 
 
-def from_audit(costs: FloatArray, bound: FloatArray, *, delta: float, worst_case: Claim) -> Claim:
-    """From the costs K_x of audit records at ``LAMBDAS``, [m, L], and at the clip bound, [L].
+def from_audit(figures: Figures, *, delta: float, worst_case: Claim) -> Claim:
+    """From the costs K_x of audit records.
 
     With the costs of whole runs at hand no Hölder inequality is needed: E_x[e^{K_x}] is estimated once for each order.
     """
+    columns = np.searchsorted(ALL_LAMBDAS, LAMBDAS)
+    costs = figures.costs[:, columns]
+    bound = None if figures.clip_bound is None else figures.clip_bound.costs[columns]
     gamma = GAMMA * len(LAMBDAS)
     claim = _claim(delta, gamma, worst_case, "Student-t over whole runs of audit records", len(costs), private=False)
+    if not len(costs):
+        return claim.without(NO_AUDIT)
     try:
         averages = StudentT(gamma=GAMMA).log_upper(costs, bound)
     except InvalidInputError as error:

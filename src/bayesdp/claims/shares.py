@@ -13,6 +13,7 @@ from bayesdp.claim import Claim, percent
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.validation import FloatArray
 
+NO_AUDIT = "no audit records: the worst case is all that can be claimed"
 SAMPLED = "the audit records were drawn from the population and not used to train, choose or stop"
 
 _STRICTER = (

@@ -28,8 +28,8 @@ from bayesdp.validation import FloatArray
 MOST_POINTS = 1 << 20
 _MOST_TERMS = 1 << 23  # frequencies times kinds or records that are kept
 _USUAL_FREQUENCIES = 512  # these are enough for most runs
-_FIRST_POINTS = 64
-_ORDERS = np.array([0.5, 1.0, 2.0, 4.0])
+_FIRST_POINTS = 64  # at most so many are looked at for all records at once
+_ORDERS = np.array([0.5, 1.0, 2.0, 4.0])  # over the best Rényi order, to place the window
 _BLOCK = 1 << 22  # points that are transformed at a time
 _ROUND_OFF = 2.0**-50  # of one transformed step: its masses, the transform, the logarithm and the phase
 _SMALLEST = 1e-30  # stands for a zero of a characteristic function
@@ -83,13 +83,14 @@ class ComposedLosses:
 
         The last point whose delta is too large is looked for among a few for all records, then bit by bit for each.
         """
-        width = -(-self._end // _FIRST_POINTS)
-        points = np.minimum(np.arange(_FIRST_POINTS + 1) * width, self._end)
+        parts = max(1, min(_FIRST_POINTS, _BLOCK // len(self._frequencies)))
+        width = -(-self._end // parts)
+        points = np.minimum(np.arange(parts + 1) * width, self._end)
         powers = self._powers(points)
         at = self._delta(self._terms.real @ powers.real - self._terms.imag @ powers.imag, points)
         at[:, -1] = self.error  # at the end of the window nothing else is left
         above = at[:, :-1] > delta
-        place = np.where(above.any(axis=1), _FIRST_POINTS - 1 - np.argmax(above[:, ::-1], axis=1), 0)
+        place = np.where(above.any(axis=1), parts - 1 - np.argmax(above[:, ::-1], axis=1), 0)
         records = np.arange(len(place))
         low, at_low, at_high = points[place], at[records, place], at[records, place + 1]
         turned = self._terms * powers.T[place]
