@@ -59,7 +59,8 @@ def test_together_what_they_rest_on_is_said_once():
     text = statement([EVERYONE, SHARE, replace(SHARE, share=0.5)])
     assert text.count("drawn at random") == 1
     assert text.count("For everyone") == 1
-    assert text.splitlines()[0] == "For everyone: epsilon = 2.35 at delta = 1e-05 (proved; PLD)."
+    assert text.splitlines()[0] == "1. For everyone: epsilon = 2.35 at delta = 1e-05 (proved; PLD)."
+    assert "- 2, 3: assumed: records were drawn at random." in text
 
 
 def test_markdown_for_a_model_card():

@@ -68,7 +68,7 @@ def test_account(norms):
     assert values["average"]["kind"] == "estimate"
     assert 0 < values["average"]["epsilon"] <= values["worst_case"]["epsilon"]
     text = run(*account(norms)).stdout
-    assert text.startswith("For everyone")
+    assert text.startswith("1. For everyone")
     assert "On average" in text
 
 

@@ -22,6 +22,12 @@ _WORDS: dict[Kind, str] = {
     "estimate": "This is an estimate, not a bound.",
     "model-based": "This rests on a statistical model of the data and is not a bound without it.",
 }
+_MEANINGS: dict[Kind, str] = {
+    "proved": "holds for every data set and every run.",
+    "ex-post": "holds for the run that took place, not for every run the procedure might have made.",
+    "estimate": "is not a bound.",
+    "model-based": "rests on a statistical model of the data and is not a bound without it.",
+}
 _DIRECTIONS: dict[Direction, str] = {
     "both": "",
     "record in": "It bounds what the release says about someone who was in the data.",
@@ -155,8 +161,8 @@ class Claim:
         """What a table says about it, line by line."""
         rows = [(self.for_whom(), self.figure())]
         if not self.reason:
-            rows += [("kind", f"{self.kind}. {_WORDS[self.kind]}"), ("method", self.method)]
-            rows.append(("direction", f"{self.direction}. {_DIRECTIONS[self.direction]}".strip()))
+            rows += [("kind", f"{self.kind}: {_MEANINGS[self.kind]}"), ("method", self.method)]
+            rows.append(("direction", ": ".join(filter(None, [self.direction, _DIRECTIONS[self.direction]]))))
         if self.gamma and not self.reason:
             where = ", inside delta" if self.gamma_in_delta else ""
             rows.append(("confidence", f"{confidence(self.gamma)} (gamma = {self.gamma:.3g}{where})"))
@@ -169,15 +175,19 @@ class Claim:
 
 
 def statement(claims: Iterable[Claim]) -> str:
-    """Claims in words, one a line, the worst case once; below them what they rest on, each thing once."""
+    """Claims in words, one a line, the worst case once; below them what they rest on, and in which lines."""
     listed = _with_worst_case(claims)
-    lines = [one.headline(with_kind=True) for one in listed]
-    made = [one for one in listed if not one.reason]
-    rests = [f"{one.kind}: {_WORDS[one.kind]}" for one in made]
-    rests += [f"{one.direction}: {_DIRECTIONS[one.direction]}" for one in made if _DIRECTIONS[one.direction]]
-    rests += [f"{one.kind} claims assume that {text}." for one in made for text in one.assumptions]
-    rests += [text for one in made for text in one.notes]
-    return "\n".join([*lines, "", "What this rests on:", *(f"- {text}" for text in dict.fromkeys(rests))])
+    rests: dict[str, list[str]] = {}
+    for number, one in enumerate(listed, start=1):
+        said = [f"{one.kind}: {_MEANINGS[one.kind]}"]
+        said += [f"{one.direction}: {_DIRECTIONS[one.direction]}"] if _DIRECTIONS[one.direction] else []
+        said += [f"assumed: {text}." for text in one.assumptions]
+        for text in [] if one.reason else [*said, *one.notes]:
+            rests.setdefault(text, []).append(str(number))
+    lines = [f"{number}. {one.headline(with_kind=True)}" for number, one in enumerate(listed, start=1)]
+    return "\n".join(
+        [*lines, "", "What this rests on, line by line:", *(f"- {', '.join(n)}: {text}" for text, n in rests.items())]
+    )
 
 
 def to_markdown(claims: Iterable[Claim]) -> str:

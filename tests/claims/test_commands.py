@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 def test_account_prints_all_of_it(folder):
     text = (folder / "account.txt").read_text()
-    assert text.startswith("For everyone: epsilon = ")
+    assert text.startswith("1. For everyone: epsilon = ")
     for part in (
         "For at least 50 %",
         "in group 'north'",

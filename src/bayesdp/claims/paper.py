@@ -19,7 +19,7 @@ from bayesdp.validation import FloatArray, InvalidInputError
 
 LAMBDAS = np.arange(1.0, 65.0)
 GAMMA = 1e-15
-_MODEL = "the estimator's model of the data (Student-t on exponentials of costs)"
+_MODEL = "exponentials of costs follow the model behind Student-t"
 _FIXED = "the norms would have been the same, whatever was released before"
 
 
