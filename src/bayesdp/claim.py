@@ -135,7 +135,6 @@ class Claim:
             self,
             epsilon=epsilon,
             delta=delta,
-            gamma_in_delta=False,
             notes=(*self.notes, f"It holds for a person with up to {rows} rows."),
             worst_case=self.worst_case.for_rows(rows) if self.worst_case else None,
         )

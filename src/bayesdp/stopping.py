@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.claims.figures import LAMBDAS, ClipBound
 from bayesdp.conversion import epsilon_from_costs
 from bayesdp.ledger import Ledger
 from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.clip_bound import LAMBDAS, ClipBound
 from bayesdp.ledger.grid import Keys
 from bayesdp.mechanisms import SubsampledGaussian
-from bayesdp.profiles import ExposureCounts, profiles
 from bayesdp.validation import FloatArray, refuse
 
 _FURTHEST = 1 << 24  # steps that are looked ahead
+_CLEARLY = 0.95  # by so much a Rényi epsilon must be below the budget to make sure that the ledger's is
 _ROUND_UP = 1 + 2.0**-32  # more than sums of costs lose, here or in the ledger
 
 
@@ -47,6 +47,7 @@ class StopWhen:
         self._loudest = math.inf, 0.0
         "Noise multiplier and rate for which it was computed that steps up to ``_until`` fit."
         self._until = 0
+        self._known: set[tuple[float, float]] = set()
         self._checked = 0
         self._costs: FloatArray | None = None
         self._counted = 0
@@ -62,53 +63,51 @@ class StopWhen:
         return self._gate is None or self._keeps_gate(noise, rate, bound, audit)
 
     def _within_worst_case(self, noise_multiplier: float, rate: float) -> bool:
-        """Looked up as long as no step was louder than those for which it was computed how many fit."""
-        steps = self._ledger.steps
-        if steps >= self._until or self._louder_since(noise_multiplier, rate):
-            self._loudest = noise_multiplier, rate
-            self._until = steps + self._reach(noise_multiplier, rate)
+        """Looked up as long as settings are known and none is louder than those for which steps were counted."""
+        steps, asked = self._ledger.steps, (noise_multiplier, rate)
+        recorded = self._recorded_since()
+        louder = any(noise < self._loudest[0] or rate > self._loudest[1] for noise, rate in [asked, *recorded])
+        new = not {asked, *recorded} <= self._known
+        if steps >= self._until or louder or new:
+            self._loudest = asked
+            self._known |= {asked, *recorded}
+            # Settings that are always new, as of a schedule, would be counted in vain.
+            self._until = steps + self._reach(*asked, most=1 if new and steps else _FURTHEST)
         self._checked = steps
         return steps < self._until
 
-    def _louder_since(self, noise_multiplier: float, rate: float) -> bool:
-        """Whether this step, or one that was recorded since the last question, is louder than was thought."""
-        asked = [(noise_multiplier, rate)]
+    def _recorded_since(self) -> list[tuple[float, float]]:
+        """Noise multipliers and rates of the steps that were recorded since the last question."""
+        found: list[tuple[float, float]] = []
         for one in reversed(self._ledger.history.stretches):
             if one.first + one.steps - 1 <= self._checked:
                 break
-            asked.append((one.noise_std / one.clip if one.clip else 0.0, one.sample_rate))
-        return any(noise < self._loudest[0] or rate > self._loudest[1] for noise, rate in asked)
+            found.append((one.noise_std / one.clip if one.clip else 0.0, one.sample_rate))
+        return found
 
-    def _reach(self, noise_multiplier: float, rate: float) -> int:
+    def _reach(self, noise_multiplier: float, rate: float, most: int) -> int:
         """How many more steps with these settings fit, or fewer: as many as the cheapest bound that finds any says."""
-        taken = ClipBound.of(self._ledger.history)
+        taken = self._ledger.history.clip_bound()
         if taken is None:
             return 0
-        exposure = (1 + 2.0**-50) / noise_multiplier
-        one = SubsampledGaussian(sample_rate=rate).log_moment([exposure], LAMBDAS)[0]
+        one = ClipBound.of([(noise_multiplier, rate, 1)])
 
         def by_renyi(more: int) -> bool:
-            return epsilon_from_costs(taken.costs + more * one, LAMBDAS, self._delta, "improved")[0] <= self._budget
+            costs = taken.costs + more * one.costs
+            return epsilon_from_costs(costs, LAMBDAS, self._delta, "improved")[0] <= _CLEARLY * self._budget
 
         def by_profile(more: int) -> bool:
-            after = ExposureCounts(
-                np.append(taken.settings.rates, rate),
-                np.append(taken.settings.exposures, exposure),
-                np.append(taken.settings.counts, [[float(more)]], axis=1),
-            )
-            return float(profiles(after, self._delta).epsilon[0]) <= self._budget
+            after = self._ledger.history.clip_bound((noise_multiplier, rate, more))
+            return after is not None and after.epsilon(self._delta) <= self._budget
 
-        found = _most(by_renyi)
-        if found:
+        def by_ledger(more: int) -> bool:
+            return self._ledger.worst_case(self._delta, more=(noise_multiplier, rate, more)).epsilon <= self._budget
+
+        if found := _most(by_renyi, most):
             return found
-        found = _most(by_profile)
-        # What the ledger will report decides; it is discretised a little more coarsely.
-        for more in (found, found - 1, found // 2, 1):
-            if more > 0 and self._ledger.worst_case(self._delta, more=(noise_multiplier, rate, more)).epsilon <= (
-                self._budget
-            ):
-                return more
-        return 0
+        found = _most(by_profile, most)
+        # What the ledger will report decides.
+        return next((more for more in (found, found - 1, found // 2, 1) if more > 0 and by_ledger(more)), 0)
 
     @property
     def _budget(self) -> float:
@@ -152,13 +151,14 @@ class StopWhen:
         return costs[place]
 
 
-def _most(fits: Callable[[int], bool]) -> int:
-    """The largest number of steps that fits, 0 if none does; more steps never fit better."""
+def _most(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number of steps up to a limit that fits, 0 if none does; more steps never fit better."""
     if not fits(1):
         return 0
     low, high = 1, 2
-    while high < _FURTHEST and fits(high):
+    while high <= limit and fits(high):
         low, high = high, 2 * high
+    high = min(high, limit + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -89,7 +89,8 @@ def test_every_estimator_of_the_average(run, estimator):
     average = ledger_claims(run, Asked(estimator=estimator)).average
     assert 0 < average.epsilon <= run.worst_case(1e-5).epsilon
     assert average.kind == "estimate"
-    assert ledger_claims(run, Asked(estimator=estimator, fixed_exposures=True)).average.kind == "proved"
+    fixed = ledger_claims(run, Asked(estimator=estimator, fixed_exposures=True)).average
+    assert fixed.kind == ("estimate" if estimator == "empirical-bernstein" else "proved")
 
 
 def test_a_person_with_several_rows(run):
@@ -102,7 +103,7 @@ def test_a_person_with_several_rows(run):
     figures = Figures(run, 1e-5, claims.everyone.epsilon)
     one = group.epsilon / 3
     group_delta = [
-        float(figures.clip_bound.deltas(np.array([at]), 1e-8, None)[0]) * (math.exp(3 * at) - 1) / (math.exp(at) - 1)
+        float(figures.clip_bound.deltas(np.array([at]), 1e-8)[0]) * (math.exp(3 * at) - 1) / (math.exp(at) - 1)
         for at in (one, 0.98 * one)
     ]
     assert group_delta[0] <= 1e-5 * (1 + 1e-6)

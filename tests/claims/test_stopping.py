@@ -63,6 +63,20 @@ def test_a_gate_is_kept():
     assert not budget.allows(**step)
 
 
+@pytest.mark.parametrize(("rate", "scale"), [(1.0, 20.0), (0.01, 1.0)])
+def test_a_noise_that_changes_at_every_step(rate, scale):
+    """Every setting is new: more of them than dp-accounting composes."""
+    ledger = Ledger()
+    budget = StopWhen(ledger, epsilon=0.8)
+    for noise in scale * np.geomspace(1, 12, 40):
+        step = {"noise_std": float(noise), "sample_rate": rate, "clip": 1.0}
+        if not budget.allows(**step):
+            break
+        ledger.step(**step)
+    assert ledger.steps > 20
+    assert ledger.worst_case().epsilon <= 0.8
+
+
 def test_what_was_recorded_counts_not_what_was_asked():
     ledger = Ledger()
     quiet = {"noise_std": 4.0, "sample_rate": 0.01, "clip": 1.0}

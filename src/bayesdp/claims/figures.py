@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,47 +11,13 @@ from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.exposures import exposure_counts
 from bayesdp.conversion import log_constant, record_epsilons
 from bayesdp.ledger import Ledger
-from bayesdp.ledger.history import History
-from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.ledger.clip_bound import LAMBDAS
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
 from bayesdp.validation import FloatArray
 
-LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
 _MIDDLE = 8.0  # the order at which rounding to few kinds of steps is kept small
-_MOST_SETTINGS = 256
 _FURTHER = 0.6  # profiles often support an average epsilon below that of Rényi divergences by such a factor
 _EX_POST = np.searchsorted(LAMBDAS, ORDERS)
-
-
-@dataclass(frozen=True)
-class ClipBound:
-    """Costs [L] and deltas at given epsilons of a record that is always at the clip bound."""
-
-    settings: ExposureCounts
-    costs: FloatArray
-
-    @staticmethod
-    def of(history: History) -> ClipBound | None:
-        """None if a step had no clip bound."""
-        if any(one.clip is None for one in history.stretches):
-            return None
-        runs = history.merged(_MOST_SETTINGS)
-        settings = ExposureCounts(
-            np.array([rate for _, rate, _ in runs]),
-            np.array([(1 + 2.0**-50) / noise for noise, _, _ in runs]),
-            np.array([[float(steps) for _, _, steps in runs]]),
-        )
-        costs = np.zeros(len(LAMBDAS))
-        for noise, rate, steps in runs:
-            costs += steps * SubsampledGaussian(sample_rate=rate).log_moment([(1 + 2.0**-50) / noise], LAMBDAS)[0]
-        return ClipBound(settings, costs * (1 + 2.0**-38))
-
-    def deltas(self, epsilons: FloatArray, delta: float, precision: Precision | None) -> FloatArray:
-        """delta(epsilon) for everyone, [G], the larger of both directions; falling with epsilon."""
-        if (self.settings.rates == 1).all():
-            exposure = math.sqrt(float(self.settings.counts[0] @ self.settings.exposures**2)) * (1 + 2.0**-40)
-            return gaussian_delta(exposure, epsilons)
-        return profiles(self.settings, delta, epsilons=epsilons, precision=precision).delta[0]
 
 
 class Figures:
@@ -61,7 +25,7 @@ class Figures:
 
     def __init__(self, ledger: Ledger, delta: float, worst_case: float, precision: Precision | None = None) -> None:
         self._ledger, self._delta, self._precision = ledger, delta, precision
-        self.clip_bound = ClipBound.of(ledger.history)
+        self.clip_bound = ledger.history.clip_bound()
         self.walk = walk(worst_case)
         self._worst_case = worst_case
 

@@ -106,7 +106,7 @@ def _average(figures: Figures, asked: Asked, records: int, everyone: Claim) -> C
         delta=delta,
         audience="average",
         direction="both",
-        kind="proved" if fixed else "estimate",
+        kind="proved" if fixed and estimator.monotone else "estimate",
         method=f"{type(estimator).__name__} on the delta of each audit record",
         samples=records or None,
         gamma=estimator.gamma,

@@ -7,12 +7,11 @@ import math
 import numpy as np
 
 from bayesdp.claim import Claim
-from bayesdp.claims.figures import LAMBDAS as ALL_LAMBDAS
 from bayesdp.claims.figures import Figures
 from bayesdp.claims.shares import NO_AUDIT
 from bayesdp.conversion import epsilon_from_costs
 from bayesdp.estimators import StudentT
-from bayesdp.ledger import Ledger, grid
+from bayesdp.ledger import Ledger, clip_bound, grid
 from bayesdp.logspace import log_expm1
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.validation import FloatArray, InvalidInputError
@@ -28,7 +27,7 @@ def from_audit(figures: Figures, *, delta: float, worst_case: Claim) -> Claim:
 
     With the costs of whole runs at hand no Hölder inequality is needed: E_x[e^{K_x}] is estimated once for each order.
     """
-    columns = np.searchsorted(ALL_LAMBDAS, LAMBDAS)
+    columns = np.searchsorted(clip_bound.LAMBDAS, LAMBDAS)
     costs = figures.costs[:, columns]
     bound = None if figures.clip_bound is None else figures.clip_bound.costs[columns]
     gamma = GAMMA * len(LAMBDAS)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesdp import properties
 from bayesdp.claim import Claim
-from bayesdp.claims.figures import ClipBound
+from bayesdp.ledger.clip_bound import ClipBound
 
 _EPSILONS = np.geomspace(1, 1024, 2000)  # of one row, over the worst case of one row
 _LEAST_DELTA = 1e-11  # below it profiles are no better than Rényi divergences
@@ -32,7 +32,7 @@ def rows_claim(clip_bound: ClipBound | None, everyone: Claim, rows: int) -> Clai
         return claim.without("at an epsilon of 0 for one row nothing follows for several")
     epsilons = everyone.epsilon * _EPSILONS
     small = max(_LEAST_DELTA, everyone.delta * math.exp(-min(rows * everyone.epsilon, 700.0)))
-    deltas = np.minimum(*(clip_bound.deltas(epsilons, delta, None) for delta in (everyone.delta, small)))
+    deltas = np.minimum(*(clip_bound.deltas(epsilons, delta) for delta in (everyone.delta, small)))
     for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True):
         total, group_delta = properties.group_privacy(epsilon, min(delta, 1.0), rows)
         if group_delta <= everyone.delta:

@@ -20,6 +20,8 @@ class EmpiricalBernstein(DistributionFree):
     **Distribution-free**: independent samples of any law on [0, bound], every sample size.
     """
 
+    monotone = False
+
     def _upper_fraction(self, fractions: FloatArray) -> FloatArray:
         samples = len(fractions)
         deviation = np.sqrt(2.0 * fractions.var(axis=0, ddof=1) * self._log_odds / samples)

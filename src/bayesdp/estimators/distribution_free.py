@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class DistributionFree(Estimator):
     """
 
     gamma: float = 0.01
+    monotone: ClassVar[bool] = True
+    "Whether raising a value never lowers the result, so that values may be replaced by upper bounds of them."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", validation.probability("gamma", self.gamma))

@@ -8,6 +8,7 @@ costs.py        counts times log-moments: K_x(lambda)
 snapshots.py    costs at points of the run
 batches.py      private counts of a batch
 history.py      settings and totals of a run
+clip_bound.py   the worst case of many settings
 chain.py        one step, and the hash chain
 file.py, head.py, packing.py, errors.py    on disk
 composition.py  runs after one another

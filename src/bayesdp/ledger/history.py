@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from bayesdp.conversion import epsilon_from_costs
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.chain import Step
+from bayesdp.ledger.clip_bound import LAMBDAS, MOST_SETTINGS, ClipBound
 from bayesdp.ledger.grid import to_bits
-from bayesdp.worst_case import Run, WorstCase, rdp_epsilon, worst_case_of
+from bayesdp.worst_case import Run, WorstCase, worst_case_of
 
-_MOST_FOR_PLD, _MOST_FOR_RDP = 24, 128  # different settings
+_MOST_FOR_PLD = 4  # different settings that dp-accounting composes quickly
 _LEAST_NOISE = 1e-6  # the least multiplier that is accounted
 _HASH = 32
 
@@ -81,26 +83,23 @@ class History:
     def worst_case(self, delta: float, more: Run | None = None) -> WorstCase:
         """Classic differential privacy of all steps, and of ``more`` to come, for everyone.
 
-        A few settings are composed exactly. Many are merged first, each to one with less noise and a higher rate: a few
-        for PLD, more for RDP, which is faster; the smaller bound counts.
+        A few settings are composed by dp-accounting. Many are one record at the clip bound, by its own profile; very
+        many are merged first, each to one with less noise and a higher rate.
         """
+        clip_bound = self.clip_bound(more)
+        if clip_bound is None:
+            return _without_pld(math.inf, delta, "a step without a clip bound has no worst case")
+        if len(self.runs(more=more)) <= _MOST_FOR_PLD:
+            return worst_case_of(self.merged(_MOST_FOR_PLD, more), delta=delta)
+        profile = clip_bound.epsilon(delta)
+        rdp = max(profile, epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0])
+        return WorstCase(epsilon=profile, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=profile)
+
+    def clip_bound(self, more: Run | None = None) -> ClipBound | None:
+        """A record that is always at the clip bound; None if a step had none."""
         if any(one.clip is None for one in self.stretches):
-            reason = "a step without a clip bound has no worst case"
-            return _without_pld(math.inf, delta, reason)
-        few = self.merged(_MOST_FOR_PLD, more)
-        if len(few) > _MOST_FOR_PLD:
-            return _without_pld(rdp_epsilon(self.merged(_MOST_FOR_RDP, more), delta=delta), delta)
-        worst = worst_case_of(few, delta=delta)
-        if len(few) == len(self.runs(more=more)):
-            return worst
-        rdp = rdp_epsilon(self.merged(_MOST_FOR_RDP, more), delta=delta)
-        best = rdp < worst.epsilon
-        return replace(
-            worst,
-            epsilon=min(rdp, worst.epsilon),
-            accountant="RDP" if best else worst.accountant,
-            rdp_epsilon=min(rdp, worst.rdp_epsilon),
-        )
+            return None
+        return ClipBound.of(self.merged(MOST_SETTINGS, more))
 
     def merged(self, most: int, more: Run | None = None) -> list[Run]:
         """(noise multiplier, rate, steps) of at most so many different settings, if rounding to 1/16 and less does it.

@@ -4,7 +4,7 @@ A step with exposure e and sampling rate q compares M = (1-q) N(0,1) + q N(e,1) 
 log(M/Q) = log(1 - q + q e^{e x - e^2/2}) rises with the output x. *Record in*: x ~ M, loss log(M/Q). *Record out*:
 x ~ Q, loss log(Q/M). What lies between two grid points is moved to both of them so that the masses under either law
 stay as they are ("connect the dots", Doroshenko et al. 2022): the least that dominates the step on that grid. The
-masses of an interval under M and Q are differences of normal tails: nothing cancels, however fine the grid.
+masses of an interval under M and Q are differences of normal tails, exact to many digits however far out.
 """
 
 from __future__ import annotations
