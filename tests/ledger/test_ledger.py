@@ -82,7 +82,7 @@ def test_worst_case_is_the_one_of_the_settings() -> None:
 
 
 def test_worst_case_of_a_noise_schedule_is_a_little_above() -> None:
-    """200 different noises are merged, each to less noise; RDP of all of them is the yardstick."""
+    """200 different noises; RDP of all of them is the yardstick."""
     noises = np.linspace(1.0, 1.25, 200).tolist()
     ledger = Ledger()
     for noise in noises:

@@ -92,7 +92,9 @@ class History:
         if len(self.runs(more=more)) <= _MOST_FOR_PLD:
             return worst_case_of(self.merged(_MOST_FOR_PLD, more), delta=delta)
         profile = clip_bound.epsilon(delta)
-        rdp = max(profile, epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0])
+        rdp = epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0]
+        if rdp <= profile:
+            return _without_pld(rdp, delta)
         return WorstCase(epsilon=profile, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=profile)
 
     def clip_bound(self, more: Run | None = None) -> ClipBound | None:
