@@ -10,7 +10,7 @@ from typing import Any
 
 from bayesdp import validation
 from bayesdp.accountant import BayesianAccountant
-from bayesdp.claim import Claim, statement
+from bayesdp.claim import Claim, finite_or_none, statement
 from bayesdp.claims import Asked, LedgerClaims, ledger_claims
 from bayesdp.claims.shares import ShareClaims
 from bayesdp.estimators import StudentT
@@ -48,7 +48,7 @@ class Account:
         values: dict[str, Any] = {
             "worst_case": self.worst_case.to_dict(),
             "bayesian": {
-                "epsilon": _finite(paper.epsilon),
+                "epsilon": finite_or_none(paper.epsilon),
                 "delta": paper.delta,
                 "lambda": paper.order,
                 "gamma": paper.gamma,
@@ -58,7 +58,7 @@ class Account:
             },
             "shares": [_share(one) for one in self.claims.shares],
             "average": {
-                "epsilon": _finite(average.epsilon),
+                "epsilon": finite_or_none(average.epsilon),
                 "delta": average.delta,
                 "gamma": average.gamma,
                 "estimator": self.claims.estimator,
@@ -78,17 +78,13 @@ def _share(claims: ShareClaims) -> dict[str, Any]:
     sure, estimate = claims.ex_post, claims.estimate
     return {
         "share": sure.share,
-        "epsilon": _finite(sure.epsilon),
-        "estimate_epsilon": _finite(estimate.epsilon),
+        "epsilon": finite_or_none(sure.epsilon),
+        "estimate_epsilon": finite_or_none(estimate.epsilon),
         "gamma": sure.gamma,
         "direction": sure.direction,
         "records": sure.samples,
         "reason": sure.reason or estimate.reason,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def account(

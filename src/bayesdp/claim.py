@@ -142,8 +142,7 @@ class Claim:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes None."""
         values = asdict(self)
-        if math.isinf(self.epsilon):
-            values["epsilon"] = None
+        values["epsilon"] = finite_or_none(self.epsilon)
         values["worst_case"] = self.worst_case.to_dict() if self.worst_case else None
         values["statement"] = self.statement()
         return values
@@ -208,6 +207,11 @@ def to_html(claims: Iterable[Claim]) -> str:
         )
         tables.append(f"<table>{rows}</table>")
     return "".join(tables)
+
+
+def finite_or_none(value: float) -> float | None:
+    """For JSON, which has no infinity."""
+    return value if math.isfinite(value) else None
 
 
 def round_up(value: float, digits: int = 3) -> str:

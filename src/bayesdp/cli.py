@@ -117,11 +117,13 @@ def account(
 
     Example: bayesdp account norms.npy --noise-multiplier 1 --clip 1 --sample-rate 0.01 --delta 1e-5
     """
-    from bayesdp.accounting import account as compute
     from bayesdp.norms_file import read_groups, read_norms
 
+    values = read_norms(norms)  # refused before anything heavy is imported
+    from bayesdp.accounting import account as compute
+
     result = compute(
-        read_norms(norms),
+        values,
         clip=clip,
         sample_rate=sample_rate,
         noise_std=noise_std,

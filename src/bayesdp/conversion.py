@@ -20,6 +20,9 @@ from bayesdp.validation import FloatArray, refuse
 
 Conversion = Literal["improved", "chernoff"]
 
+LEAST_DELTA = 1e-300
+"""Where a delta above 0 would underflow: a delta of 0 stands for equal laws only."""
+
 
 def check_conversion(value: object) -> Conversion:
     """One of the two names."""
@@ -56,6 +59,19 @@ def record_epsilons(costs: FloatArray, lambdas: FloatArray, delta: float) -> Flo
     """The least epsilon over the orders for each record, [m], by the improved conversion; costs [m, L]."""
     values = ((costs + (log_constant(lambdas, "improved") - math.log(delta))) / lambdas).min(axis=1)
     return np.where((costs == 0).any(axis=1), 0.0, np.maximum(values, 0.0))
+
+
+def record_deltas(costs: FloatArray, lambdas: FloatArray, epsilons: FloatArray) -> FloatArray:
+    """The least delta over the orders for each record and epsilon, [m, G], by the improved conversion; costs [m, L].
+
+    0 only where a cost is 0 (equal laws).
+    """
+    constants = costs + log_constant(lambdas, "improved")
+    columns = [np.min(constants - lambdas * epsilon, axis=1) for epsilon in epsilons]
+    exponents = np.stack(columns, axis=1) if columns else np.empty((len(costs), 0))
+    with np.errstate(under="ignore"):
+        deltas = np.maximum(np.exp(np.minimum(exponents, 0.0)), LEAST_DELTA)
+    return np.where((costs == 0).any(axis=1)[:, None], 0.0, deltas)
 
 
 def delta_from_costs(

@@ -18,15 +18,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc
 
 from bayesdp import validation
 from bayesdp.claim import Claim, percent
 from bayesdp.conversion import best_order, costs_for
-from bayesdp.estimators import records_needed
+from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.validation import FloatArray, refuse
-
-_ROUND_UP = 1.0 + 1e-9  # more than betainc loses
 
 
 @dataclass(frozen=True)
@@ -73,14 +70,13 @@ class Gate:
 
     @property
     def allowed(self) -> int:
-        """k: the most audit records that may have paid more; the largest k with Pr[Bin(m, 1-share) <= k] <= gamma."""
-        holds, fails = 0, self.records
-        while fails - holds > 1:
-            k = (holds + fails) // 2
-            # Pr[Bin(m, 1-share) <= k] = Pr[Bin(m, share) >= m - k]
-            tail = float(betainc(self.records - k, k + 1, self.share))
-            holds, fails = (k, fails) if tail * _ROUND_UP <= self.gamma else (holds, k)
-        return holds
+        """k: the most audit records that may have paid more; the largest k with Pr[Bin(m, 1-share) <= k] <= gamma.
+
+        That is Pr[Bin(m, share) >= m - k]: the same count as for a share.
+        """
+        rank = order_statistic_rank(self.records, self.share, self.gamma)
+        assert rank is not None  # enough records were declared
+        return self.records - rank
 
     def met(self, costs: FloatArray) -> bool:
         """Whether at most ``allowed`` records have costs [m], at order ``at``, above the budget."""

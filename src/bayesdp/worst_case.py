@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -94,10 +95,11 @@ def rdp_epsilon(history: Iterable[Run], *, delta: float = 1e-5) -> float:
 
 def to_dp_event(history: Iterable[Run]) -> Any:
     """The history as a dp-accounting DpEvent; equal neighbours are merged, no steps give NoOpDpEvent."""
+    merged = merge(history)  # refused before the library is imported
     import dp_accounting as dp
 
     events: list[Any] = []
-    for noise_multiplier, rate, steps in merge(history):
+    for noise_multiplier, rate, steps in merged:
         event: Any = dp.GaussianDpEvent(noise_multiplier)
         if rate < 1:
             event = dp.PoissonSampledDpEvent(rate, event)
@@ -151,9 +153,8 @@ def _runs(event: Any, times: int) -> Iterator[Run]:
 
 
 def _is_event(value: object) -> bool:
-    import dp_accounting as dp
-
-    return isinstance(value, dp.DpEvent)
+    library = sys.modules.get("dp_accounting")  # who holds an event has imported it
+    return library is not None and isinstance(value, library.DpEvent)
 
 
 def _rdp(event: Any, delta: float) -> float:

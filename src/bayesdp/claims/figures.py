@@ -9,7 +9,7 @@ import numpy as np
 from bayesdp.claims.average import walk
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.exposures import exposure_counts
-from bayesdp.conversion import log_constant, record_epsilons
+from bayesdp.conversion import record_deltas, record_epsilons
 from bayesdp.ledger import Ledger
 from bayesdp.ledger.clip_bound import LAMBDAS
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
@@ -51,11 +51,12 @@ class Figures:
         """How the profiles of records are computed."""
         return "exact Gaussian profile" if self._unsampled else "PLD of each record"
 
-    def bounds(self, steps: int) -> FloatArray:
-        """delta of everyone at the first epsilons of the walk, [g]; 1 without a clip bound."""
+    @cached_property
+    def bounds(self) -> FloatArray:
+        """delta of everyone at each epsilon of the walk, [G]; 1 without a clip bound."""
         if self.clip_bound is None:
-            return np.ones(steps)
-        return self.clip_bound.deltas(self.walk[:steps], self._delta, self._precision)
+            return np.ones(len(self.walk))
+        return self.clip_bound.deltas(self.walk, self._delta, self._precision)
 
     def deltas(self, steps: int) -> FloatArray:
         """delta of every audit record at the first epsilons of the walk, [m, g]."""
@@ -71,8 +72,7 @@ class Figures:
         low, high = 0, len(self.walk) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            exponents = self.costs + log_constant(LAMBDAS, "improved") - LAMBDAS * self.walk[middle]
-            mean = float(np.exp(np.minimum(exponents.min(axis=1), 0.0)).mean())
+            mean = float(record_deltas(self.costs, LAMBDAS, self.walk[[middle]]).mean())
             low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
         return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
 

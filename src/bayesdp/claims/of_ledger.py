@@ -122,13 +122,13 @@ def _average(figures: Figures, asked: Asked, records: int, everyone: Claim) -> C
         return claim.without(NO_AUDIT if not records else f"an average needs 3 audit records, there are {records}")
     steps, known = figures.plausible_steps, math.isfinite(everyone.epsilon)
     while True:
-        epsilons, bounds = figures.walk[:steps], figures.bounds(steps)
+        epsilons, bounds = figures.walk[:steps], figures.bounds[:steps]
         walked = least_epsilon(estimator, epsilons, figures.deltas(steps), bounds, delta, known=known)
         if not walked.to_the_end or steps == len(figures.walk):
             break
         steps = min(4 * steps, len(figures.walk))
     if math.isinf(walked.epsilon):
         return claim.without(f"{records} audit records do not support an average delta of {delta:g}")
-    least = floor(estimator, records, figures.walk, figures.bounds(len(figures.walk)), delta)
+    least = floor(estimator, records, figures.walk, figures.bounds, delta)
     note = f"No sample of {records} audit records could support an average epsilon below {least:.3g}."
     return claim.with_figure(walked.epsilon, notes=(note,) if least else ())

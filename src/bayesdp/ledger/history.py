@@ -86,11 +86,12 @@ class History:
         A few settings are composed by dp-accounting. Many are one record at the clip bound, by its own profile; very
         many are merged first, each to one with less noise and a higher rate.
         """
-        clip_bound = self.clip_bound(more)
-        if clip_bound is None:
+        if not self._clipped:
             return _without_pld(math.inf, delta, "a step without a clip bound has no worst case")
-        if len(self.runs(more=more)) <= _MOST_FOR_PLD:
-            return worst_case_of(self.merged(_MOST_FOR_PLD, more), delta=delta)
+        runs = self.merged(MOST_SETTINGS, more)
+        if len(runs) <= _MOST_FOR_PLD:
+            return worst_case_of(runs, delta=delta)
+        clip_bound = ClipBound.of(runs)
         profile = clip_bound.epsilon(delta)
         rdp = epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0]
         if rdp <= profile:
@@ -99,9 +100,13 @@ class History:
 
     def clip_bound(self, more: Run | None = None) -> ClipBound | None:
         """A record that is always at the clip bound; None if a step had none."""
-        if any(one.clip is None for one in self.stretches):
+        if not self._clipped:
             return None
         return ClipBound.of(self.merged(MOST_SETTINGS, more))
+
+    @property
+    def _clipped(self) -> bool:
+        return all(one.clip is not None for one in self.stretches)
 
     def merged(self, most: int, more: Run | None = None) -> list[Run]:
         """(noise multiplier, rate, steps) of at most so many different settings, if rounding to 1/16 and less does it.

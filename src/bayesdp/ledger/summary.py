@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.claim import round_up
+from bayesdp.claim import finite_or_none, round_up
 from bayesdp.ledger.history import Stretch
 from bayesdp.ledger.ledger import Ledger
 from bayesdp.ledger.snapshots import LAMBDAS
@@ -97,7 +97,7 @@ def _audit(ledger: Ledger, delta: float) -> dict[str, Any]:
         "steps": history.audited_steps,
         "share_clipped": history.audit_clipped / norms if norms else None,
         "exposure_quantiles": _exposure_quantiles(ledger),
-        "rounding_at_most": _finite_or_none(ledger.rounding(delta)),
+        "rounding_at_most": finite_or_none(ledger.rounding(delta)),
         "lambdas": list(LAMBDAS),
         "costs_over_time": [
             {"step": point, "costs": {f"{q:g}": _finite(_quantile(at, q)) for q in QUANTILES}}
@@ -122,11 +122,7 @@ def _quantile(costs: FloatArray, share: float) -> FloatArray:
 
 
 def _finite(values: FloatArray) -> list[float | None]:
-    return [_finite_or_none(float(value)) for value in values]
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return [finite_or_none(float(value)) for value in values]
 
 
 def _private(ledger: Ledger) -> dict[str, Any]:

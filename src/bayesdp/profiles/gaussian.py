@@ -11,12 +11,11 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from bayesdp import validation
+from bayesdp.conversion import LEAST_DELTA
 from bayesdp.validation import FloatArray
 
 _ROUND_UP = 2.0**-48  # relative to the larger of the two terms, whose difference delta is
 _MOST = 1e6
-LEAST_DELTA = 1e-300
-"""Where a delta above 0 would underflow: a delta of 0 stands for equal laws only."""
 
 
 def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:

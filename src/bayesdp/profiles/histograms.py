@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.conversion import log_constant, record_epsilons
+from bayesdp.conversion import log_constant, record_deltas, record_epsilons
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles.composed import MOST_POINTS, ComposedLosses
-from bayesdp.profiles.gaussian import LEAST_DELTA
 from bayesdp.profiles.step_losses import step_losses
 from bayesdp.validation import FloatArray, refuse
 
@@ -96,7 +95,7 @@ def profiles(
     precision = precision or Precision()
     costs = _costs(given, counts)
     renyi = record_epsilons(costs, _LAMBDAS, delta)
-    renyi_deltas = _record_deltas(costs, at)
+    renyi_deltas = record_deltas(costs, _LAMBDAS, at)
     found = Profiles(renyi, renyi.copy(), renyi_deltas, renyi_deltas.copy())
     computable = ~counts[:, given.exposures > _LOUDEST].any(axis=1) & (delta > _LEAST_DELTA)
     for chunk in track(list(_chunks(np.where(computable, renyi, np.inf)))):
@@ -135,16 +134,6 @@ def _costs(given: ExposureCounts, counts: FloatArray) -> FloatArray:
     costs = counts @ table * _ROUND_UP
     costs[counts[:, ~finite].any(axis=1)] = np.inf
     return costs
-
-
-def _record_deltas(costs: FloatArray, epsilons: FloatArray) -> FloatArray:
-    """The least delta over the orders, [m, G]."""
-    constants = costs + log_constant(_LAMBDAS, "improved")
-    columns = [np.min(constants - _LAMBDAS * epsilon, axis=1) for epsilon in epsilons]
-    exponents = np.stack(columns, axis=1) if columns else np.empty((len(costs), 0))
-    with np.errstate(under="ignore"):
-        deltas = np.maximum(np.exp(np.minimum(exponents, 0.0)), LEAST_DELTA)
-    return np.where((costs == 0).any(axis=1)[:, None], 0.0, deltas)
 
 
 def _chunks(renyi: FloatArray) -> Iterator[np.ndarray]:
