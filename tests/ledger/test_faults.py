@@ -453,8 +453,8 @@ def test_damage_to_the_first_page_is_refused_or_harmless(closed):
 
 @pytest.mark.parametrize("write", [False, True])
 def test_a_newer_format_is_refused(closed, write):
-    change(closed, "PRAGMA user_version = 2")
-    with pytest.raises(LedgerError, match="has format 2; this version of bayesdp reads format 1"):
+    change(closed, "PRAGMA user_version = 3")
+    with pytest.raises(LedgerError, match="has format 3; this version of bayesdp reads format 2"):
         Ledger.open(closed, write=write)
 
 

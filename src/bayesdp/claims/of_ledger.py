@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from bayesdp.claims.figures import Figures
 from bayesdp.claims.rows import rows_claim
 from bayesdp.claims.shares import NO_AUDIT, SAMPLED, RecordEpsilons, ShareClaims, share_claims
 from bayesdp.ledger import Ledger
+from bayesdp.ledger.caveats import CAVEATS, Caveat
 from bayesdp.profiles import Precision
 from bayesdp.worst_case import WorstCase
 
@@ -41,16 +43,33 @@ class LedgerClaims:
             listed += [one.ex_post, one.estimate]
         return [*listed, self.average, self.bayesian, *self.gate, *self.private]
 
+    def resting_on(self, caveats: Sequence[Caveat]) -> LedgerClaims:
+        """The same with what the steps rest on said in every claim; the one for everyone says it already."""
+
+        def both(one: ShareClaims) -> ShareClaims:
+            return ShareClaims(_resting_on(one.ex_post, caveats), _resting_on(one.estimate, caveats))
+
+        return replace(
+            self,
+            shares=[both(one) for one in self.shares],
+            groups={name: [both(one) for one in claims] for name, claims in self.groups.items()},
+            average=_resting_on(self.average, caveats),
+            bayesian=_resting_on(self.bayesian, caveats),
+            gate=tuple(_resting_on(one, caveats) for one in self.gate),
+            private=tuple(_resting_on(one, caveats) for one in self.private),
+        )
+
 
 def ledger_claims(ledger: Ledger, asked: Asked, precision: Precision | None = None) -> LedgerClaims:
     """What may be said about a run."""
     delta, records, gate = asked.delta, ledger.audit_records, ledger.gate
     worst = ledger.worst_case(delta)
-    everyone = everyone_claim(worst)
+    rests_on = [CAVEATS[name] for name in ledger.history.caveats]
+    everyone = everyone_claim(worst, rests_on)
     figures = Figures(ledger, delta, worst.epsilon, precision)
     shares, groups = _shares(figures, ledger.audit_groups or [], asked, everyone) if records else ([], {})
     met = gate is not None and gate.met(ledger.costs([gate.at])[:, 0])
-    return LedgerClaims(
+    found = LedgerClaims(
         worst_case=worst,
         everyone=everyone,
         for_rows=rows_claim(figures.clip_bound, everyone, asked.rows) if asked.rows > 1 else None,
@@ -62,6 +81,7 @@ def ledger_claims(ledger: Ledger, asked: Asked, precision: Precision | None = No
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=(paper.from_batches(ledger, delta=delta, worst_case=everyone),) if asked.private else (),
     )
+    return found.resting_on(rests_on) if rests_on else found
 
 
 def _shares(
@@ -86,9 +106,20 @@ def _shares(
     return claims_of(epsilons), {name: claims_of(epsilons.of(np.array(those)), name) for name, those in members.items()}
 
 
-def everyone_claim(worst: WorstCase) -> Claim:
+def _resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
+    """A claim with what the steps rest on; no more than an estimate where that weakens it."""
+    weakened = {"everything"} if claim.audience == "everyone" else {"everything", "audit"}
+    bound = claim.kind in ("proved", "ex-post")
+    return replace(
+        claim,
+        kind="estimate" if bound and any(one.weakens in weakened for one in caveats) else claim.kind,
+        assumptions=(*claim.assumptions, *(one.text for one in caveats if one.weakens in {"nothing", *weakened})),
+    )
+
+
+def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
     """The worst case as a claim."""
-    return Claim(
+    claim = Claim(
         epsilon=worst.epsilon,
         delta=worst.delta,
         audience="everyone",
@@ -97,6 +128,7 @@ def everyone_claim(worst: WorstCase) -> Claim:
         method=worst.accountant,
         reason=(worst.reason or "the noise is too small") if math.isinf(worst.epsilon) else None,
     )
+    return _resting_on(claim, caveats)
 
 
 def _average(figures: Figures, asked: Asked, records: int, everyone: Claim) -> Claim:

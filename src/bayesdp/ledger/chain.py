@@ -30,6 +30,8 @@ class Step:
     time: float
     "Seconds since 1970, UTC."
     source: str
+    caveats: str
+    "Names of what the step rests on (caveats.py), with commas."
     audited: int
     "Audit records whose norms were given; 0 if they are charged at the clip bound."
     audit_clipped: int

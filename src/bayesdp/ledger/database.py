@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from bayesdp.ledger.errors import LedgerError
 
-FORMAT = 1
+FORMAT = 2
 MEMORY = ":memory:"
 APPLICATION = 0x62647031
 SCHEMA = (
@@ -19,7 +19,7 @@ SCHEMA = (
     "CREATE TABLE state (number INTEGER PRIMARY KEY, closed INTEGER NOT NULL, steps INTEGER NOT NULL,"
     " seal BLOB NOT NULL)",
     "CREATE TABLE steps (number INTEGER PRIMARY KEY, noise_std REAL NOT NULL, sample_rate REAL NOT NULL, clip REAL,"
-    " planned_batch REAL, time REAL NOT NULL, source TEXT NOT NULL, audited INTEGER NOT NULL,"
+    " planned_batch REAL, time REAL NOT NULL, source TEXT NOT NULL, caveats TEXT NOT NULL, audited INTEGER NOT NULL,"
     " audit_clipped INTEGER NOT NULL, audit_digest BLOB NOT NULL, batch_digest BLOB NOT NULL,"
     " norms_digest BLOB NOT NULL, hash BLOB NOT NULL)",
     "CREATE TABLE journal (step INTEGER PRIMARY KEY, content BLOB NOT NULL)",

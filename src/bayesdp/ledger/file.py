@@ -231,6 +231,21 @@ class LedgerFile:
         """One step, synced."""
         with self.transaction():
             self.insert(stored)
+        self._note(stored)
+
+    def replace_last(self, stored: StoredStep, previous: bytes) -> None:
+        """Another record of the last step, synced; ``previous`` is the hash of the step before."""
+        if self._head is not None:  # from here to the end it is behind, which it may be
+            with clear_errors(self.path):
+                self._head.write(stored.step.number - 1, previous, sync=True)
+        with self.transaction():
+            self._database.execute("DELETE FROM steps WHERE number = ?", (stored.step.number,))
+            for table in _BESIDE:
+                self._database.execute(f"DELETE FROM {table} WHERE step = ?", (stored.step.number,))
+            self.insert(stored)
+        self._note(stored)
+
+    def _note(self, stored: StoredStep) -> None:
         if self._head is not None:
             with clear_errors(self.path):
                 self._head.write(stored.step.number, stored.hash)

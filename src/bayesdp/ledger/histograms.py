@@ -139,6 +139,10 @@ class AuditHistograms:
         self.journal.append(entry)
         self.steps += 1
 
+    def amend(self, entry: Entry) -> None:
+        """Another record of the last step, which no slice contains yet."""
+        self.journal[-1] = entry
+
     @property
     def interval(self) -> int:
         """Steps between two rounds of folding."""

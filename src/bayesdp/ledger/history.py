@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bayesdp.conversion import epsilon_from_costs
 from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.caveats import split
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.clip_bound import LAMBDAS, MOST_SETTINGS, ClipBound
 from bayesdp.ledger.grid import to_bits
@@ -27,12 +28,13 @@ class Stretch:
     clip: float | None
     planned_batch: float | None
     source: str
+    caveats: str
     first: int
     steps: int = 0
 
     def settings(self) -> tuple[object, ...]:
         """What its steps have in common."""
-        return self.noise_std, self.sample_rate, self.clip, self.planned_batch, self.source
+        return self.noise_std, self.sample_rate, self.clip, self.planned_batch, self.source, self.caveats
 
 
 class History:
@@ -46,13 +48,15 @@ class History:
         self.audit_clipped = 0
         self.first_time: float | None = None
         self.last_time: float | None = None
+        self.last: Step | None = None
         self._hashes = bytearray(first_hash)
 
     def add(self, step: Step, step_hash: bytes) -> None:
         """One more step."""
         self.steps = step.number
+        self.last = step
         self.bins.place(step.noise_std, step.sample_rate, step.clip)
-        settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, step.source)
+        settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, step.source, step.caveats)
         if not self.stretches or self.stretches[-1].settings() != settings:
             self.stretches.append(Stretch(*settings, first=step.number))
         self.stretches[-1].steps += 1
@@ -61,6 +65,19 @@ class History:
         self.first_time = step.time if self.first_time is None else self.first_time
         self.last_time = step.time
         self._hashes += step_hash
+
+    def amend(self, step: Step, step_hash: bytes) -> None:
+        """Another record of the last step, with the same settings."""
+        assert self.last is not None
+        self.audited_steps += (step.audited > 0) - (self.last.audited > 0)
+        self.audit_clipped += step.audit_clipped - self.last.audit_clipped
+        self.last = step
+        self._hashes[-_HASH:] = step_hash
+
+    @property
+    def caveats(self) -> list[str]:
+        """Names of what the steps so far rest on, each once."""
+        return sorted({name for one in self.stretches for name in split(one.caveats)})
 
     def hash_at(self, step: int) -> bytes:
         """The hash of a step; of the settings for step 0."""

@@ -20,6 +20,7 @@ from bayesdp.conversion import record_epsilons
 from bayesdp.ledger import chain, grid, snapshots
 from bayesdp.ledger.batches import PrivateBatch, pack_norms, unpack_norms
 from bayesdp.ledger.bins import Bins, Place
+from bayesdp.ledger.caveats import CAVEATS, joined
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.costs import audit_costs
 from bayesdp.ledger.database import MEMORY
@@ -150,6 +151,9 @@ class Ledger:
                 if expected is None or (one.first, one.records) != (expected.first, expected.records):
                     raise LedgerError(self.path, f"the counts of audit records (row {number}) are of no record")
                 audit.slices[number] = one.loosened()
+        for name in history.caveats:
+            if name not in CAVEATS:
+                raise LedgerError(self.path, f"rests on {name!r}, unknown to this version")
         audit.forget_folded()
         for number, entry in enumerate(audit.journal, start=audit.steps - len(audit.journal) + 1):
             if entry.keys is None:
@@ -268,12 +272,14 @@ class Ledger:
         batch: Any = None,
         planned_batch: float | None = None,
         source: str = "arrays",
+        caveats: Iterable[str] = (),
     ) -> int:
         """Record one step; it is on disk when this returns its number. A refused or failed call records nothing.
 
         ``noise_std``: standard deviation of the noise on the sum of clipped gradients. ``clip``: their bound; None if
         there is none, and then there is no worst case. ``audit``: norms of the audit records before clipping, [m].
         ``batch``: norms of the records that were drawn, [b], b may be 0. ``planned_batch``: the expected size.
+        ``caveats``: names of what the step rests on, which every claim will then say (``caveats.CAVEATS``).
         """
         noise = validation.noise_std(noise_std)
         rate = validation.sample_rate(sample_rate)
@@ -284,11 +290,10 @@ class Ledger:
         audited = None if audit is None else self._audit_norms(audit)
         drawn = None if batch is None else _norms("batch", batch)
         source = checked_text("source", source)
-        if "composed_of" in self._settings:
-            raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")
+        rests_on = joined(caveats)
         self._begin()
         try:
-            return self._record(noise, rate, bound, planned, source, audited, drawn)
+            return self._record(noise, rate, bound, planned, source, rests_on, audited, drawn)
         except BaseException:
             self._stale = True  # what is in the file counts, not what we think
             raise
@@ -300,6 +305,7 @@ class Ledger:
         clip: float | None,
         planned: float | None,
         source: str,
+        caveats: str,
         audit: FloatArray | None,
         batch: FloatArray | None,
     ) -> int:
@@ -307,11 +313,6 @@ class Ledger:
             self._fold(number, self._audit.boundary)
         if audit is not None and self._audit.records is None:
             self._audit.set_records(len(audit))
-        place = self._history.bins.place(noise, rate, clip)
-        keys = None if audit is None else place.keys(audit)
-        journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
-        kept_batch = None if batch is None else PrivateBatch.of(batch, _above(batch, clip), place).pack(place.rate)
-        kept_norms = pack_norms(audit, batch) if self._settings["keep_norms"] == "true" else None
         step = Step(
             number=self._history.steps + 1,
             noise_std=noise,
@@ -320,17 +321,64 @@ class Ledger:
             planned_batch=planned,
             time=time.time(),
             source=source,
-            audited=0 if audit is None else len(audit),
-            audit_clipped=0 if audit is None else _above(audit, clip),
-            audit_digest=chain.digest(journal),
-            batch_digest=chain.digest(kept_batch),
-            norms_digest=chain.digest(kept_norms),
+            caveats=caveats,
+            audited=0,
+            audit_clipped=0,
+            audit_digest=chain.NOTHING,
+            batch_digest=chain.NOTHING,
+            norms_digest=chain.NOTHING,
         )
-        step_hash = step.hash(self._history.hash)
-        self._file.append(StoredStep(step, step_hash, journal, kept_batch, kept_norms))
-        self._history.add(step, step_hash)
-        self._audit.append(Entry(place.rate, place.clip_key if keys is None else keys))
+        stored, entry = self._with_norms(step, self._history.hash, audit, batch)
+        self._file.append(stored)
+        self._history.add(stored.step, stored.hash)
+        self._audit.append(entry)
         return step.number
+
+    def _with_norms(
+        self, step: Step, previous: bytes, audit: FloatArray | None, batch: FloatArray | None
+    ) -> tuple[StoredStep, Entry]:
+        """A step and what it did to records, as they are kept."""
+        place = self._history.bins.place(step.noise_std, step.sample_rate, step.clip)
+        keys = None if audit is None else place.keys(audit)
+        journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
+        drawn = None if batch is None else PrivateBatch.of(batch, _above(batch, step.clip), place).pack(place.rate)
+        norms = pack_norms(audit, batch) if self._settings["keep_norms"] == "true" else None
+        step = replace(
+            step,
+            audited=0 if audit is None else len(audit),
+            audit_clipped=0 if audit is None else _above(audit, step.clip),
+            audit_digest=chain.digest(journal),
+            batch_digest=chain.digest(drawn),
+            norms_digest=chain.digest(norms),
+        )
+        stored = StoredStep(step, step.hash(previous), journal, drawn, norms)
+        return stored, Entry(place.rate, place.clip_key if keys is None else keys)
+
+    @_locked
+    def amend(self, *, audit: Any = None, batch: Any = None) -> int:
+        """Record the last step again, with norms that were not known before; on disk when this returns its number.
+
+        Until then audit records are charged at the clip bound: a step may be recorded before its result is used, and
+        its norms given afterwards. What is not given is left out.
+        """
+        audited = None if audit is None else self._audit_norms(audit)
+        drawn = None if batch is None else _norms("batch", batch)
+        last = self._now().last
+        if last is None or any(one.through >= last.number for one in self._audit.slices):
+            raise LedgerError(self.path, "has no step whose norms could still be given")
+        self._begin()
+        try:
+            if audited is not None and self._audit.records is None:
+                self._audit.set_records(len(audited))
+            previous = self._history.hash_at(last.number - 1)
+            stored, entry = self._with_norms(last, previous, audited, drawn)
+            self._file.replace_last(stored, previous)
+            self._history.amend(stored.step, stored.hash)
+            self._audit.amend(entry)
+        except BaseException:
+            self._stale = True
+            raise
+        return last.number
 
     @_locked
     def close(self) -> None:
@@ -359,6 +407,8 @@ class Ledger:
         return compose([self, *others], path)
 
     def _begin(self) -> None:
+        if "composed_of" in self._settings:
+            raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")
         history = self._now()
         self._file.begin(history.steps, history.hash)
 
