@@ -38,7 +38,7 @@ class StopWhen:
     ) -> None:
         if epsilon is None and not gate:
             raise refuse("epsilon", epsilon, "a worst case to stop at, or gate=True")
-        self._ledger = ledger
+        self.ledger = ledger
         self._epsilon = None if epsilon is None else validation.non_negative("epsilon", epsilon)
         self._delta = validation.probability("delta", delta)
         self._gate = ledger.gate if gate else None
@@ -52,6 +52,11 @@ class StopWhen:
         self._costs: FloatArray | None = None
         self._counted = 0
 
+    @property
+    def gated(self) -> bool:
+        """Whether it looks at audit records, through a gate."""
+        return self._gate is not None
+
     def allows(self, *, noise_std: float, sample_rate: float, clip: float, audit: Any = None) -> bool:
         """Whether a step with these settings, and these norms of audit records, may be taken now."""
         noise = validation.noise_std(noise_std)
@@ -64,7 +69,7 @@ class StopWhen:
 
     def _within_worst_case(self, noise_multiplier: float, rate: float) -> bool:
         """Looked up as long as settings are known and none is louder than those for which steps were counted."""
-        steps, asked = self._ledger.steps, (noise_multiplier, rate)
+        steps, asked = self.ledger.steps, (noise_multiplier, rate)
         recorded = self._recorded_since()
         louder = any(noise < self._loudest[0] or rate > self._loudest[1] for noise, rate in [asked, *recorded])
         new = not {asked, *recorded} <= self._known
@@ -79,7 +84,7 @@ class StopWhen:
     def _recorded_since(self) -> list[tuple[float, float]]:
         """Noise multipliers and rates of the steps that were recorded since the last question."""
         found: list[tuple[float, float]] = []
-        for one in reversed(self._ledger.history.stretches):
+        for one in reversed(self.ledger.history.stretches):
             if one.first + one.steps - 1 <= self._checked:
                 break
             found.append((one.noise_std / one.clip if one.clip else 0.0, one.sample_rate))
@@ -87,7 +92,7 @@ class StopWhen:
 
     def _reach(self, noise_multiplier: float, rate: float, most: int) -> int:
         """How many more steps with these settings fit, or fewer: as many as the cheapest bound that finds any says."""
-        taken = self._ledger.history.clip_bound()
+        taken = self.ledger.history.clip_bound()
         if taken is None:
             return 0
         one = ClipBound.of([(noise_multiplier, rate, 1)])
@@ -97,11 +102,11 @@ class StopWhen:
             return epsilon_from_costs(costs, LAMBDAS, self._delta, "improved")[0] <= _CLEARLY * self._budget
 
         def by_profile(more: int) -> bool:
-            after = self._ledger.history.clip_bound((noise_multiplier, rate, more))
+            after = self.ledger.history.clip_bound((noise_multiplier, rate, more))
             return after is not None and after.epsilon(self._delta) <= self._budget
 
         def by_ledger(more: int) -> bool:
-            return self._ledger.worst_case(self._delta, more=(noise_multiplier, rate, more)).epsilon <= self._budget
+            return self.ledger.worst_case(self._delta, more=(noise_multiplier, rate, more)).epsilon <= self._budget
 
         if found := _most(by_renyi, most):
             return found
@@ -119,7 +124,7 @@ class StopWhen:
         norms = np.full(self._gate.records, clip) if audit is None else validation.non_negative_array("audit", audit)
         if norms.shape != (self._gate.records,):
             raise refuse("len(audit)", norms.size, f"one norm for each of the {self._gate.records} audit records")
-        known = self._ledger.history.bins
+        known = self.ledger.history.bins
         bins = Bins(known.rates, known.own)  # a copy: asking leaves the ledger as it is
         place = bins.place(noise, rate, clip)
         step = self._step_costs(bins, place.rate, place.keys(norms))
@@ -128,9 +133,9 @@ class StopWhen:
     def _costs_now(self) -> FloatArray:
         """Costs of all steps in the ledger: those recorded since the last question are added, or all are counted."""
         assert self._gate is not None
-        audit, bins = self._ledger.audit, self._ledger.history.bins
+        audit, bins = self.ledger.audit, self.ledger.history.bins
         if self._costs is None or audit.steps - len(audit.journal) > self._counted:
-            self._costs = self._ledger.costs([self._gate.at])[:, 0] if audit.steps else np.zeros(self._gate.records)
+            self._costs = self.ledger.costs([self._gate.at])[:, 0] if audit.steps else np.zeros(self._gate.records)
         else:
             for entry in audit.entries(self._counted, audit.steps):
                 assert entry.keys is not None

@@ -1,0 +1,26 @@
+"""bayesdp inside Opacus: ``watch`` what a training run does, and an accountant with the name "bayesdp".
+
+    model, optimizer, data_loader = privacy_engine.make_private(...)
+    watched = bayesdp.opacus.watch(model, optimizer, data_loader, ledger="run.ledger")
+    ...
+    print(watched.statement())
+
+Importing this module registers the accountant, so that ``PrivacyEngine(accountant="bayesdp")`` finds it.
+"""
+
+from __future__ import annotations
+
+try:
+    import opacus  # noqa: F401  # pyright: ignore[reportUnusedImport]
+except ImportError as error:  # pragma: no cover
+    raise ImportError("bayesdp.opacus needs Opacus: pip install 'bayesdp[opacus]'") from error
+
+from opacus.accountants import register_accountant
+
+from bayesdp.opacus.accountant import Accountant
+from bayesdp.opacus.sampling import SamplingWarning
+from bayesdp.opacus.watching import BudgetReachedWarning, Watch, watch
+
+__all__ = ["Accountant", "BudgetReachedWarning", "SamplingWarning", "Watch", "watch"]
+
+register_accountant(Accountant.mechanism(), Accountant, force=True)

@@ -1,0 +1,148 @@
+"""From the sums that training releases to steps of the ledger.
+
+Poisson sampling: a sum is one step. If it holds several draws (a batch that was left unfinished and then went into the
+next sum, or gradient accumulation), a record may be in each of them: noise s on the sum is the sum of k noises
+s / sqrt(k), so that the sum costs no more than k steps with that much noise.
+
+Any other order, each record once an epoch: no amplification by sampling. An epoch is one step with rate 1, as a record
+is in one of its batches only; which one is not known, so an audit record is charged at its largest exposure. It is
+recorded at the clip bound before the first batch is used, and amended when the epoch is over.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from bayesdp.ledger import Ledger
+from bayesdp.opacus.sampling import Draw, Sampling, on_cpu
+from bayesdp.validation import FloatArray
+
+SOURCE = "opacus"
+
+
+@dataclass
+class Sum:
+    """A sum of clipped gradients with noise on it, about to be released."""
+
+    noise_std: float
+    clip: float
+    beside: float
+    "What else is released about each record with this noise, as a norm."
+    parts: list[tuple[Draw, torch.Tensor]]
+    "Norms of the records in it, by the draw they come from."
+    audit: torch.Tensor | None
+    caveats: tuple[str, ...]
+
+    @property
+    def bound(self) -> float:
+        """What one record can change at most, in the units of the noise."""
+        return math.hypot(self.clip, self.beside)
+
+    def whole(self, norms: torch.Tensor | None) -> FloatArray | None:
+        """Norms of all that is released about each record."""
+        if norms is None:
+            return None
+        return np.hypot(on_cpu(norms).astype(np.float64), self.beside)
+
+
+class PoissonSteps:
+    """One step of the ledger for each draw in a sum."""
+
+    def __init__(self, ledger: Ledger, sampling: Sampling, *, late: bool) -> None:
+        assert sampling.rate is not None
+        self._ledger, self._sampling, self._rate = ledger, sampling, sampling.rate
+        self._late = late
+        "Norms are given with the next step, so that none waits for the device."
+        self._pending: Sum | None = None
+
+    def settings(self, noise_std: float, bound: float) -> dict[str, float] | None:
+        """What the next sum would cost."""
+        return {"noise_std": noise_std, "sample_rate": self._rate, "clip": bound}
+
+    def record(self, released: Sum) -> None:
+        """Before the result is used."""
+        self.settle()
+        drawn = _by_draw(released)
+        rows = len(drawn)
+        self._sampling.compare(sum(len(norms) for norms in drawn.values()))
+        late = self._late and rows == 1
+        for norms in drawn.values():
+            self._ledger.step(
+                noise_std=released.noise_std / math.sqrt(rows),
+                sample_rate=self._rate,
+                clip=released.bound,
+                planned_batch=self._sampling.planned_batch,
+                source=SOURCE,
+                caveats={*released.caveats, *self._sampling.caveats},
+                audit=None if late else released.whole(released.audit),
+                batch=None if late else released.whole(norms),
+            )
+        if late:
+            self._pending = released
+
+    def settle(self) -> None:
+        """Give the norms that are pending."""
+        if self._pending is not None:
+            released, self._pending = self._pending, None
+            norms = next(iter(_by_draw(released).values()))
+            self._ledger.amend(audit=released.whole(released.audit), batch=released.whole(norms))
+
+
+class ShuffledEpochs:
+    """One step of the ledger for each epoch, or more if noise or bound change within it."""
+
+    def __init__(self, ledger: Ledger, sampling: Sampling) -> None:
+        self._ledger, self._sampling = ledger, sampling
+        self._epoch: tuple[int, float, float] | None = None
+        self._last: Sum | None = None
+        self._batch: list[torch.Tensor] = []
+        self._most: torch.Tensor | None = None
+        "The largest norm of each audit record in this epoch, [m]; None if it is not known at some batch."
+
+    def settings(self, noise_std: float, bound: float) -> dict[str, float] | None:
+        """What the next sum would cost; None if nothing, as the epoch is paid for."""
+        if self._epoch == (self._sampling.draws.iteration, noise_std, bound):
+            return None
+        return {"noise_std": noise_std, "sample_rate": 1.0, "clip": bound}
+
+    def record(self, released: Sum) -> None:
+        """Before the result is used."""
+        epochs = sorted({draw.iteration for draw, _ in released.parts})
+        noise_std = released.noise_std / math.sqrt(len(epochs))
+        for number in epochs:
+            epoch = (number, noise_std, released.bound)
+            begins = epoch != self._epoch
+            if begins:
+                self.settle()
+                self._ledger.step(
+                    noise_std=noise_std,
+                    sample_rate=1.0,
+                    clip=released.bound,
+                    source=SOURCE,
+                    caveats={*released.caveats, *self._sampling.caveats},
+                )
+                self._epoch, self._batch, self._most = epoch, [], released.audit
+            elif released.audit is None or self._most is None:
+                self._most = None
+            else:
+                self._most = torch.maximum(self._most, released.audit)
+            self._batch += [norms for draw, norms in released.parts if draw.iteration == number]
+            self._last = released
+
+    def settle(self) -> None:
+        """Give what is known of the epoch so far; a batch without audit norms leaves them at the clip bound."""
+        if self._last is not None:
+            batch = self._last.whole(torch.cat(self._batch))
+            self._ledger.amend(audit=self._last.whole(self._most), batch=batch)
+
+
+def _by_draw(released: Sum) -> dict[Draw, torch.Tensor]:
+    found: dict[Draw, Any] = {}
+    for draw, norms in released.parts:
+        found.setdefault(draw, []).append(norms)
+    return {draw: torch.cat(norms) for draw, norms in found.items()}

@@ -1,0 +1,304 @@
+"""Watch a training run: every step of Opacus' optimizer is in the ledger before its update is applied."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from bayesdp.claim import Claim, statement
+from bayesdp.ledger import Ledger
+from bayesdp.opacus.accountant import AccountantHook, check_continues, ledger_state
+from bayesdp.opacus.audit import AuditRecords
+from bayesdp.opacus.clipping import Flat, Ghost, clipping_of
+from bayesdp.opacus.recording import PoissonSteps, ShuffledEpochs, Sum
+from bayesdp.opacus.sampling import Draw, Sampling, on_cpu
+from bayesdp.stopping import StopWhen
+from bayesdp.validation import refuse
+
+
+class BudgetReachedWarning(UserWarning):
+    """The declared budget allows no further step: training has ended."""
+
+
+def watch(
+    model: Any,
+    optimizer: Any,
+    data_loader: Any,
+    *,
+    ledger: Ledger | str | Path,
+    audit: Any = None,
+    loss: Any = None,
+    every: int = 1,
+    between: Literal["clip", "last"] = "clip",
+    budget: StopWhen | None = None,
+) -> Watch:
+    """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
+
+    ``ledger``: where to record, or the path of a new one. ``audit``: (inputs, targets) of people from the same
+    population who are not trained on; ``loss``: what is trained with. Their norms are computed at every ``every``-th
+    step; at the others they are charged at the clip bound, or with between="last" as at the last, which makes
+    estimates of the claims that rest on them. ``budget``: training ends before the step that would exceed it.
+
+    What cannot be accounted is refused, now or at the step that shows it, before anything of that step is released.
+    """
+    _check_model(model)
+    if between not in ("clip", "last"):
+        raise refuse("between", between, "'clip' or 'last'")
+    if budget is not None and budget.ledger is not ledger:
+        raise refuse("budget", budget, "StopWhen of the ledger that is given")
+    if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
+        raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
+    sampling = Sampling(data_loader)
+    clipping: Flat | None = None
+    try:
+        clipping = clipping_of(model, optimizer, sampling, loss)
+        records = None if audit is None else AuditRecords(audit, loss, model, clipping, every)
+        owned = not isinstance(ledger, Ledger)
+        kept = Ledger.create(ledger) if owned else ledger
+        _check_records(kept, records)
+        return Watch(model, optimizer, sampling, clipping, kept, records, between, budget, owned=owned)
+    except BaseException:
+        sampling.release()
+        if isinstance(clipping, Ghost):
+            clipping.release()
+        raise
+
+
+class Watch:
+    """A run that is being watched. ``close`` leaves Opacus' objects as they were before."""
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        sampling: Sampling,
+        clipping: Flat,
+        ledger: Ledger,
+        audit: AuditRecords | None,
+        between: str,
+        budget: StopWhen | None,
+        *,
+        owned: bool,
+    ) -> None:
+        self.ledger = ledger
+        self.stopped = False
+        "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
+        self._model, self._optimizer = model, optimizer
+        self._sampling, self._clipping = sampling, clipping
+        self._audit, self._between, self._budget = audit, between, budget
+        self._owned = owned
+        self._normalising = [one for one in model._module.modules() if _couples(one)]
+        self._parts: list[tuple[Draw, torch.Tensor, float]] = []
+        self._audit_norms: torch.Tensor | None = None
+        self._earlier = False
+        self._recorded = False
+        self._resumed = ledger.steps > 0
+        device = next(model._module.parameters()).device
+        self._steps: PoissonSteps | ShuffledEpochs
+        if sampling.rate is None:
+            self._steps = ShuffledEpochs(ledger, sampling)
+        else:
+            self._steps = PoissonSteps(ledger, sampling, late=device.type != "cpu")
+        sampling.draws.at_start = clipping.start
+        hook: Callable[[Any], None] | None = optimizer.step_hook
+        if isinstance(hook, AccountantHook):
+            hook.accountant.follow(ledger)
+        self._step_hook = hook
+        self._pre_step, self._clip = optimizer.pre_step, getattr(optimizer, clipping.method)
+        optimizer.pre_step = self._before_step
+        setattr(optimizer, clipping.method, self._add_to_sum)
+        optimizer.attach_step_hook(self._before_update)
+
+    # What is claimed
+
+    def claims(self, delta: float = 1e-5, **options: Any) -> list[Claim]:
+        """All claims of the run so far; see ``Ledger.claims``."""
+        self.settle()
+        return self.ledger.claims(delta, **options)
+
+    def statement(self, delta: float = 1e-5, **options: Any) -> str:
+        """The claims in words."""
+        return statement(self.claims(delta, **options))
+
+    def settle(self) -> None:
+        """Give the ledger what is not in it yet: norms of the epoch, or of the last step."""
+        self._steps.settle()
+
+    def close(self) -> None:
+        """Stop watching; the ledger is closed too if ``watch`` created it."""
+        if self._optimizer.__dict__.get("pre_step") != self._before_step:
+            return
+        self._sampling.release()
+        if isinstance(self._clipping, Ghost):
+            self._clipping.release()
+        del self._optimizer.pre_step
+        delattr(self._optimizer, self._clipping.method)
+        self._optimizer.attach_step_hook(self._step_hook)
+        self.settle()
+        if self._owned:
+            self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint: which ledger has the steps before it."""
+        self.settle()
+        return ledger_state(self.ledger)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """From a checkpoint; refused if the ledger does not contain its steps."""
+        check_continues(self.ledger, state)
+
+    # What Opacus calls
+
+    def _add_to_sum(self) -> None:
+        """In place of the method that clips a batch and adds it to the sum."""
+        if self._optimizer.params[0].summed_grad is None:
+            self._parts.clear()
+        batches, norms = self._clipping.batches(), self._clipping.norms()
+        clip = self._clipping.clip()
+        for draw, those in self._sampling.draws.use(batches, part=self._clipping.is_part):
+            self._parts.append((draw, norms[those].detach(), clip))
+        self._clip()
+
+    def _before_step(self, closure: Callable[[], float] | None = None) -> bool | None:
+        """In place of all that comes before the update: returns whether there is to be one."""
+        optimizer = self._optimizer
+        if optimizer._check_skip_next_step(pop_next=False):
+            return self._pre_step(closure)
+        for one in self._normalising:
+            if one.training:
+                raise _refuse_normalising(one)
+        self._audit_norms = self._norms_of_audit()
+        if not self._allowed():
+            optimizer._check_skip_next_step()
+            optimizer._is_last_step_skipped = False  # so that zero_grad forgets the sum
+            return False
+        self._recorded = False
+        goes_on = self._pre_step(closure)
+        if goes_on and not self._recorded:
+            raise refuse("step_hook", optimizer.step_hook, "the hook that watch attached; attach your own before watch")
+        return goes_on
+
+    def _before_update(self, optimizer: Any) -> None:
+        """Opacus' step hook: the noisy gradient is there and has not been used."""
+        noise_std, assumed = self._clipping.noise_std(), float(optimizer.max_grad_norm)
+        clip = max((clip for _, _, clip in self._parts), default=np.nan)
+        if isinstance(self._clipping, Ghost) or self._clipping.clip() != assumed:
+            _check_same(clip, assumed)
+        released = Sum(
+            noise_std=noise_std,
+            clip=clip,
+            beside=self._clipping.beside(clip),
+            parts=[(draw, norms) for draw, norms, _ in self._parts],
+            audit=self._audit_norms,
+            caveats=(*self._clipping.caveats, *(("earlier-norms",) if self._earlier else ())),
+        )
+        self._warn_if_changed(noise_std / clip)
+        self._steps.record(released)
+        self._parts.clear()
+        self._recorded = True
+        if self._step_hook is not None:
+            self._step_hook(optimizer)
+        self._look_ahead(noise_std, released.bound)
+
+    # Details
+
+    def _norms_of_audit(self) -> torch.Tensor | None:
+        if self._audit is None:
+            return None
+        due = self._audit.due()
+        self._earlier = not due and self._between == "last"
+        if due:
+            return self._audit.norms()
+        return self._audit_norms if self._earlier else None
+
+    def _allowed(self) -> bool:
+        """Whether the budget allows the step that is about to be made."""
+        if self._budget is None or self.stopped:
+            return not self.stopped
+        clip = self._clipping.clip()
+        bound = float(np.hypot(clip, self._clipping.beside(clip)))
+        costs = self._steps.settings(self._clipping.noise_std(), bound)
+        if costs is None:
+            return True
+        audit = None if self._audit_norms is None else on_cpu(self._audit_norms)
+        if not self._budget.allows(**costs, audit=audit if costs["sample_rate"] < 1 else None):
+            self._stop()
+        return not self.stopped
+
+    def _look_ahead(self, noise_std: float, bound: float) -> None:
+        """Draw no further batch if the next step could not be taken, so that the loop over the loader ends."""
+        if self._budget is not None and not self._budget.gated and self._sampling.rate is not None:
+            costs = self._steps.settings(noise_std, bound)
+            if costs is not None and not self._budget.allows(**costs):
+                self._stop()
+
+    def _stop(self) -> None:
+        self.stopped = self._sampling.draws.ended = True
+        warnings.warn(
+            f"The declared budget allows no further step after {self.ledger.steps}: training has ended.",
+            BudgetReachedWarning,
+            stacklevel=2,
+        )
+
+    def _warn_if_changed(self, noise_multiplier: float) -> None:
+        """At the first step of a run that goes on: Opacus does not keep noise and bound in its checkpoints."""
+        if self._resumed:
+            last = self.ledger.history.stretches[-1]
+            before = last.noise_std / last.clip if last.clip else np.inf
+            if not np.isclose(before, noise_multiplier, rtol=1e-6):
+                warnings.warn(
+                    f"noise_multiplier={noise_multiplier:g} at the first step after resuming, {before:g} at the last "
+                    "step before: a schedule may have fallen back to its start. What is used is what is accounted.",
+                    stacklevel=2,
+                )
+        self._resumed = False
+
+
+def _check_same(clips: float, assumed: float) -> None:
+    if not abs(clips - assumed) <= 1e-6 * assumed:
+        raise refuse(
+            "max_grad_norm",
+            assumed,
+            f"the bound {clips:g} with which gradients are clipped: noise is scaled by the optimizer's, and a "
+            "scheduler changes only that one; set both",
+        )
+
+
+def _couples(module: nn.Module) -> bool:
+    """Whether the output for one record depends on the others in its batch, or what is kept is not noisy."""
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
+        return True
+    return isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats  # pyright: ignore[reportPrivateUsage]
+
+
+def _refuse_normalising(module: nn.Module) -> Exception:
+    return refuse(
+        "model",
+        type(module).__name__,
+        "normalisation of each record by itself: opacus.validators.ModuleValidator.fix(model) puts GroupNorm in its "
+        "place; or keep it in eval mode",
+    )
+
+
+def _check_model(model: Any) -> None:
+    inner = getattr(model, "_module", None)
+    for module in inner.modules() if isinstance(inner, nn.Module) else ():
+        if _couples(module) and (module.training or any(one.requires_grad for one in module.parameters())):
+            raise _refuse_normalising(module)
+
+
+def _check_records(ledger: Ledger, audit: AuditRecords | None) -> None:
+    if audit is not None and ledger.audit_records not in (0, audit.records):
+        raise refuse("len(audit)", audit.records, f"the {ledger.audit_records} audit records of the ledger")

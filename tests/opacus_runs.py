@@ -1,0 +1,124 @@
+"""Small private training runs on real models, as a user of Opacus writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bayesdp import Ledger
+
+FEATURES, CLASSES = 12, 3
+
+
+def some_data(records: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randn(records, FEATURES, generator=generator, dtype=dtype),
+        torch.randint(0, CLASSES, (records,), generator=generator),
+    )
+
+
+def small_model(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+
+
+@dataclass
+class Run:
+    """What ``make_private`` returned, and a loop over it."""
+
+    engine: PrivacyEngine
+    model: Any
+    optimizer: Any
+    loader: Any
+    loss: Any
+    losses: list[float] = field(default_factory=list)
+
+    def train(self, epochs: int = 1, loader: Iterable[Any] | None = None, most: int | None = None) -> None:
+        for _ in range(epochs):
+            for number, (x, y) in enumerate(self.loader if loader is None else loader):
+                if number == most:
+                    break
+                self.step(x, y)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """All of them in one vector."""
+        return torch.cat([one.detach().reshape(-1) for one in self.optimizer.params]).numpy().copy()
+
+
+def private_run(
+    model: nn.Module | None = None,
+    *,
+    records: int = 200,
+    batch: int = 20,
+    seed: int = 0,
+    accountant: str = "prv",
+    mode: str = "hooks",
+    workers: int = 0,
+    shuffle: bool = False,
+    dtype: torch.dtype = torch.float32,
+    data: tuple[torch.Tensor, torch.Tensor] | None = None,
+    **options: Any,
+) -> Run:
+    """Everything random comes from generators of its own: draws from ``seed`` + 1, noise from ``seed`` + 2."""
+    model = (small_model(seed) if model is None else model).to(dtype)
+    dataset = TensorDataset(*(some_data(records, seed, dtype) if data is None else data))
+    draws = torch.Generator().manual_seed(seed + 1)
+    loader = DataLoader(dataset, batch_size=batch, generator=draws, num_workers=workers, shuffle=shuffle)
+    engine = PrivacyEngine(accountant=accountant)
+    settings: dict[str, Any] = {"noise_multiplier": 1.0, "max_grad_norm": 1.0} | options
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        grad_sample_mode=mode,
+        noise_generator=torch.Generator().manual_seed(seed + 2),
+        criterion=nn.CrossEntropyLoss(),
+        **settings,
+    )
+    if mode == "ghost":
+        model, optimizer, loss, loader = made
+    else:
+        (model, optimizer, loader), loss = made, nn.CrossEntropyLoss()
+    return Run(engine, model, optimizer, loader, loss)
+
+
+def batch_norms(ledger: Ledger, step: int) -> np.ndarray:
+    """Of a ledger that keeps norms."""
+    norms = ledger.private_norms(step)[1]
+    assert norms is not None
+    return norms
+
+
+def audit_norms(ledger: Ledger, step: int) -> np.ndarray:
+    """Of a ledger that keeps norms."""
+    norms = ledger.private_norms(step)[0]
+    assert norms is not None
+    return norms
+
+
+def norms_by_autograd(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+    """One record at a time, with nothing but autograd, [b, P]: by parameter of a ``small_model`` with these values."""
+    values, model = model.state_dict(), small_model().to(x.dtype)
+    model.load_state_dict(values)
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    found = []
+    for one in range(len(x)):
+        loss = nn.functional.cross_entropy(model(x[one : one + 1]), y[one : one + 1])
+        found.append([float(grad.norm()) for grad in torch.autograd.grad(loss, parameters)])
+    return np.array(found)
