@@ -56,13 +56,13 @@ class Draws:
         self._waiting: deque[Draw] = deque()
         self._begun: Draw | None = None
         self._left = 0
-        self._kept: list[tuple[weakref.ref[torch.Tensor], Draw]] = []
+        self._kept: list[tuple[weakref.ref[torch.Tensor], Draw | None]] = []
         self.at_start: Callable[[], list[torch.Tensor]] = list
         "Called when a new iteration begins; returns gradients of batches that will be in the next sum."
 
     def start(self) -> None:
         """A new iteration over the loader begins: what else was drawn in the last one will not be used."""
-        self._kept = [(weakref.ref(batch), self._take(len(batch))) for batch in self.at_start()]
+        self._kept = [(weakref.ref(batch), self._find(len(batch))) for batch in self.at_start()]
         self.iteration += 1
         self._waiting.clear()
         self._begun, self._left = None, 0
@@ -81,30 +81,30 @@ class Draws:
         first = 0
         for batch in batches:
             size = len(batch)
-            kept = next((draw for one, draw in self._kept if one() is batch), None)
-            draw = kept or (self._part(size) if part else self._take(size))
+            kept = [draw for one, draw in self._kept if one() is batch]
+            draw = kept[0] if kept else self._part(size) if part else self._find(size)
+            if draw is None:
+                raise self._unknown(size)
             used.append((draw, slice(first, first + (size if draw.records else 0))))
             first += size
         return used
 
-    def _part(self, size: int) -> Draw:
+    def _part(self, size: int) -> Draw | None:
         if self._begun is None or not self._left:
-            self._begun = self._take(size)
-            self._left = self._begun.records
+            self._begun = self._find(size)
+            self._left = self._begun.records if self._begun else 0
         elif size > self._left:
-            raise _too_many(size, self._left)
+            return None
         self._left = max(self._left - size, 0)
         return self._begun
 
-    def _take(self, size: int) -> Draw:
+    def _find(self, size: int) -> Draw | None:
         """The next draw that fits; those before it were not used."""
-        if not self._waiting:
-            raise refuse("data_loader", "other batches", "batches that come from the data_loader given to watch")
         exact = [self._gives(draw) == size for draw in self._waiting]
         larger = [self._gives(draw) > size for draw in self._waiting]
         fits = exact if any(exact) else larger
         if not any(fits):
-            raise _too_many(size, self._gives(self._waiting[0]))
+            return None
         for _ in range(fits.index(True)):
             self._waiting.popleft()
         return self._waiting.popleft()
@@ -113,11 +113,12 @@ class Draws:
         """How many samples the loader makes of a draw."""
         return draw.records or int(self.invents)
 
-
-def _too_many(records: int, drawn: int) -> Exception:
-    return refuse(
-        "len(batch)", records, f"at most the {drawn} records that were drawn; each record must be one sample, once"
-    )
+    def _unknown(self, size: int) -> Exception:
+        drawn = self._left or (self._gives(self._waiting[0]) if self._waiting else None)
+        if drawn is None:
+            return refuse("data_loader", "other batches", "batches that come from the data_loader given to watch")
+        what = f"at most the {drawn} records that were drawn; each record must be one sample, once"
+        return refuse("len(batch)", size, what)
 
 
 class Sampling:
@@ -236,6 +237,8 @@ def _watched(cls: type) -> type:
 
     def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807
         draws: Draws = getattr(self, _STATE)
+        if draws.ended:
+            return
         draws.start()
         for indices in cls.__iter__(self):
             if draws.ended:

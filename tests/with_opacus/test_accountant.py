@@ -1,0 +1,192 @@
+"""The registered accountant: its epsilon is the worst case, as Opacus asks for it; claims have their own name."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.accountants import create_accountant
+from opacus.schedulers import ExponentialNoise
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bayesdp
+import bayesdp.opacus
+from bayesdp import InvalidInputError, Ledger, LedgerError
+from bayesdp.opacus import Accountant
+from opacus_runs import private_run, small_model, some_data
+
+
+def test_epsilon_before_and_after_steps() -> None:
+    accountant = create_accountant("bayesdp")
+    assert isinstance(accountant, Accountant)
+    assert accountant.get_epsilon(1e-5) == 0
+    for _ in range(30):
+        accountant.step(noise_multiplier=1.1, sample_rate=0.05)
+    for _ in range(10):
+        accountant.step(noise_multiplier=0.9, sample_rate=0.05)
+    assert len(accountant) == 40
+    assert accountant.history == [(1.1, 0.05, 30), (0.9, 0.05, 10)]
+    expected = bayesdp.worst_case_of([(1.1, 0.05, 30), (0.9, 0.05, 10)], delta=1e-5).epsilon
+    assert accountant.get_epsilon(1e-5) == expected
+    others = [create_accountant(name) for name in ("prv", "rdp")]
+    for other in others:
+        other.history = accountant.history
+    prv, rdp = (other.get_epsilon(delta=1e-5) for other in others)
+    assert expected == pytest.approx(prv, rel=0.02)
+    assert expected < rdp
+    with pytest.raises(InvalidInputError, match="ledger=None"):
+        accountant.claims()
+
+
+def test_make_private_with_epsilon() -> None:
+    """Opacus searches for the noise by asking the accountant; what comes out keeps to the target."""
+    model, (x, y) = small_model(), some_data(200)
+    engine = PrivacyEngine(accountant="bayesdp")
+    model, optimizer, loader = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(TensorDataset(x, y), batch_size=20),
+        target_epsilon=2.0,
+        target_delta=1e-5,
+        epochs=2,
+        max_grad_norm=1.0,
+    )
+    ledger = Ledger()
+    bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger)
+    assert engine.get_epsilon(1e-5) == 0
+    for _ in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert 1.98 < engine.get_epsilon(1e-5) <= 2.0
+    assert engine.get_epsilon(1e-5) == ledger.worst_case(1e-5).epsilon
+
+
+def test_with_a_watch_epsilon_is_that_of_the_ledger() -> None:
+    """A shuffled loader: what Opacus tells its accountants would be amplified by sampling that did not take place."""
+    run, ledger = private_run(accountant="bayesdp", poisson_sampling=False, shuffle=True), Ledger()
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, audit=some_data(500), loss=run.loss)
+    run.train(2)
+    assert run.engine.get_epsilon(1e-5) == ledger.worst_case(1e-5).epsilon
+    assert run.engine.get_epsilon(1e-5) > 1.5 * bayesdp.worst_case_of(run.engine.accountant.history).epsilon
+    assert [claim.kind for claim in run.engine.accountant.claims(shares=[0.5])[:2]] == ["proved", "ex-post"]
+
+
+@pytest.mark.parametrize("accountant", ["prv", "rdp"])
+def test_other_accountants_report_what_they_did_before(accountant: str) -> None:
+    epsilons = []
+    for watched in (False, True):
+        run = private_run(accountant=accountant)
+        if watched:
+            bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger())
+        run.train()
+        epsilons.append(run.engine.get_epsilon(1e-5))
+    assert epsilons[0] == epsilons[1]
+
+
+def checkpoint(run: Any, path: Path, **more: Any) -> None:
+    run.engine.save_checkpoint(path=path, module=run.model, optimizer=run.optimizer, **more)
+
+
+def load(run: Any, path: Path, **more: Any) -> Any:
+    return run.engine.load_checkpoint(path=path, module=run.model, optimizer=run.optimizer, **more)
+
+
+def test_checkpoints_and_the_ledger_go_on_together(tmp_path: Path) -> None:
+    """Saved after one epoch, two more steps, a crash; loaded again: those two were released and stay."""
+    run = private_run(accountant="bayesdp")
+    ledger = Ledger.create(tmp_path / "run.ledger")
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    run.train()
+    checkpoint(run, tmp_path / "saved")
+    saved = run.parameters
+    run.train(most=2)
+    del run, ledger
+    gc.collect()  # gives up the lock, as the end of the process does
+
+    for first in ("load", "watch"):
+        run = private_run(accountant="bayesdp", seed=5)
+        with Ledger.open(tmp_path / "run.ledger") as ledger:
+            before = ledger.steps
+            if first == "load":
+                load(run, tmp_path / "saved")
+            watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+            if first == "watch":
+                load(run, tmp_path / "saved")
+            assert np.array_equal(run.parameters, saved)
+            assert run.engine.get_epsilon(1e-5) == ledger.worst_case().epsilon
+            run.train(most=1)
+            assert ledger.steps == before + 1
+            watched.close()
+    with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        assert ledger.steps == 10 + 2 + 1 + 1
+
+
+@pytest.mark.parametrize("first", ["load", "watch"])
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, first: str) -> None:
+    run = private_run(accountant="bayesdp")
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger())
+    run.train(most=2)
+    checkpoint(run, tmp_path / "saved")
+    other = private_run(accountant="bayesdp")
+    if first == "load":
+        load(other, tmp_path / "saved")
+        with pytest.raises(LedgerError, match=r"is of run .*, the checkpoint of run"):
+            bayesdp.opacus.watch(other.model, other.optimizer, other.loader, ledger=Ledger())
+    else:
+        bayesdp.opacus.watch(other.model, other.optimizer, other.loader, ledger=Ledger())
+        with pytest.raises(LedgerError, match=r"is of run .*, the checkpoint of run"):
+            load(other, tmp_path / "saved")
+        assert other.engine.accountant.history == []
+
+
+def test_a_ledger_without_the_steps_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    """As when an old copy of it was put back."""
+    run = private_run(accountant="bayesdp")
+    with Ledger.create(tmp_path / "run.ledger") as ledger:
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger).close()
+    old = (tmp_path / "run.ledger").read_bytes()
+    with Ledger.open(tmp_path / "run.ledger") as ledger:
+        watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        run.train(most=3)
+        state = watched.state_dict()
+        watched.load_state_dict(state)
+    (tmp_path / "run.ledger").write_bytes(old)
+    run = private_run()
+    with Ledger.open(tmp_path / "run.ledger") as ledger:
+        watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        with pytest.raises(LedgerError, match="does not contain the 3 steps before the checkpoint"):
+            watched.load_state_dict(state)
+        with pytest.raises(InvalidInputError, match="expected what state_dict gave"):
+            watched.load_state_dict({"run": ledger.run})
+
+
+def test_a_resumed_noise_schedule_that_fell_back_to_its_start(tmp_path: Path) -> None:
+    """Opacus keeps where the schedule was, but not the noise it had come to. What is used is accounted, and said."""
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
+    schedule = ExponentialNoise(run.optimizer, gamma=0.5)
+    with Ledger.create(tmp_path / "run.ledger") as ledger:
+        watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        for _ in range(2):
+            run.train(most=2)
+            schedule.step()
+        checkpoint(run, tmp_path / "saved", noise_scheduler=schedule)
+        watched.close()
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
+    schedule = ExponentialNoise(run.optimizer, gamma=0.5)
+    with Ledger.open(tmp_path / "run.ledger") as ledger:
+        load(run, tmp_path / "saved", noise_scheduler=schedule)
+        assert schedule.last_epoch == 2
+        assert run.optimizer.noise_multiplier == 4.0  # it should be 1
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        with pytest.warns(UserWarning, match="noise_multiplier=4 at the first step after resuming, 2 at the last"):
+            run.train(most=2)
+        assert [one.noise_std for one in ledger.history.stretches] == [4.0, 2.0, 4.0]
+        assert [one.steps for one in ledger.history.stretches] == [2, 2, 2]

@@ -1,0 +1,201 @@
+"""Norms of audit records: as if they had been in the batch, with the parameters of that step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus.layers import DPLSTM, DPMultiheadAttention
+from torch import nn
+
+import bayesdp.opacus
+from bayesdp import Gate, InvalidInputError, Ledger
+from opacus_runs import audit_norms, batch_norms, private_run, small_model, some_data
+
+
+def watch(run: Any, ledger: Ledger, **options: Any) -> bayesdp.opacus.Watch:
+    return bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, **options)
+
+
+class Tied(nn.Module):
+    """One layer used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(12, 12), nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(torch.tanh(self.inner(x)))))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = DPLSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.lstm(x.reshape(-1, 3, 4))[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.out = DPMultiheadAttention(4, 2, batch_first=True), nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(-1, 3, 4)
+        return self.out(self.attention(x, x, x, need_weights=False)[0].flatten(1))
+
+
+def convolutional() -> nn.Module:
+    layers = nn.Unflatten(1, (1, 3, 4)), nn.Conv2d(1, 5, 2), nn.GroupNorm(1, 5), nn.Tanh(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(30, 3))
+
+
+@pytest.mark.parametrize("make", [convolutional, Tied, Recurrent, Attention])
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_audit_records_have_the_norms_they_would_have_in_the_batch(make: Any, mode: str) -> None:
+    """The whole training set is drawn at each step, and serves as audit set as well: the same norms twice."""
+    if mode == "ghost" and make is Tied:
+        pytest.skip("Opacus has no ghost clipping for tied parameters")
+    torch.manual_seed(0)
+    data = some_data(40)
+    run = private_run(make(), data=data, batch=40, mode=mode)
+    ledger = Ledger(keep_norms=True)
+    watch(run, ledger, audit=data, loss=run.loss)
+    run.train(3)
+    for step in (1, 2, 3):
+        assert len(batch_norms(ledger, step)) == 40
+        assert np.allclose(audit_norms(ledger, step), batch_norms(ledger, step), rtol=2e-4)
+
+
+def test_many_audit_records_are_done_a_part_at_a_time() -> None:
+    audit = some_data(1100, seed=9)
+    norms = []
+    for part in (slice(None), slice(0, 300)):
+        run, ledger = private_run(), Ledger(keep_norms=True)
+        watch(run, ledger, audit=(audit[0][part], audit[1][part]), loss=run.loss)
+        run.train(most=1)
+        norms.append(audit_norms(ledger, 1))
+    assert len(norms[0]) == 1100
+    assert np.allclose(norms[0][:300], norms[1], rtol=1e-6)
+
+
+def test_only_parameters_that_are_trained_count() -> None:
+    model = small_model()
+    for one in model[0].parameters():
+        one.requires_grad_(False)
+    data = some_data(40)
+    run, ledger = private_run(model, data=data, batch=40), Ledger(keep_norms=True)
+    watch(run, ledger, audit=data, loss=run.loss)
+    run.train(most=1)
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-5)
+
+
+def test_several_inputs_and_batches_in_the_second_axis() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 3)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return self.layer(a) + self.layer(b)
+
+    run, ledger = private_run(Two()), Ledger(keep_norms=True)
+    (a, y), (b, _) = some_data(20, seed=8), some_data(20, seed=9)
+    watch(run, ledger, audit=((a, b), y), loss=run.loss)
+    x, labels = next(iter(run.loader))
+    run.optimizer.zero_grad()
+    run.loss(run.model(x, x), labels).backward()
+    run.optimizer.step()
+    assert len(audit_norms(ledger, 1)) == 20
+
+
+@pytest.mark.parametrize(("between", "kinds"), [("clip", ["ex-post", "estimate"]), ("last", ["estimate", "estimate"])])
+def test_every_third_step(between: Any, kinds: list[str]) -> None:
+    """Skipped steps are charged at the clip bound, or as at the last step: then all is estimated."""
+    run, ledger = private_run(max_grad_norm=5.0), Ledger(keep_norms=True)
+    watch(run, ledger, audit=some_data(500, seed=9), loss=run.loss, every=3, between=between)
+    run.train()
+    audited = [ledger.private_norms(step)[0] for step in range(1, 11)]
+    assert [one is None for one in audited] == [between == "clip" and step % 3 != 0 for step in range(10)]
+    if between == "last":
+        assert all(np.array_equal(audit_norms(ledger, 1), audit_norms(ledger, step)) for step in (2, 3))
+        assert not np.array_equal(audit_norms(ledger, 1), audit_norms(ledger, 4))
+    claims = ledger.claims(shares=[0.5])
+    assert [claim.kind for claim in claims[:3]] == ["proved", *kinds]
+
+
+def test_norms_that_come_late_are_the_same() -> None:
+    """As on a device that is not waited for: each step is at the clip bound until the next one."""
+    ledgers = []
+    for late in (False, True):
+        run, ledger = private_run(), Ledger()
+        watched = watch(run, ledger, audit=some_data(30, seed=9), loss=run.loss)
+        watched._steps._late = late
+        run.train(most=5)
+        assert ledger.history.audited_steps == 5 - late
+        watched.close()
+        ledgers.append(ledger)
+    assert np.array_equal(ledgers[0].costs(range(1, 33)), ledgers[1].costs(range(1, 33)))
+    batches = [ledger.private_batch(5) for ledger in ledgers]
+    assert batches[0] is not None
+    assert batches[1] is not None
+    assert np.array_equal(batches[0].counts, batches[1].counts)
+
+
+def test_bad_audit_sets_are_refused() -> None:
+    run, ledger = private_run(), Ledger()
+    x, y = some_data(20, seed=9)
+    mean, total = nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum")
+    weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
+    for audit, loss, message in (
+        ((x, y), None, "loss=None: expected the loss that is trained with"),
+        ((x, y), total, r"loss\.reduction='sum': expected 'mean'"),
+        ((x, y), weighted, r"loss\.weight='a tensor': expected no weights"),
+        (x, mean, r"audit='Tensor': expected \(inputs, targets\)"),
+        ((x.numpy(), y), mean, "audit='ndarray'"),
+        ((x, y[:7]), mean, r"audit=\[\(20, 12\), \(7,\)\]: expected as many inputs as targets"),
+        ((x[:0], y[:0]), mean, r"audit=\[\]: expected at least one record"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            watch(run, ledger, audit=audit, loss=loss)
+    for options, message in (({"every": 0}, "every=0"), ({"between": "never"}, "between='never'")):
+        with pytest.raises(InvalidInputError, match=message):
+            watch(run, ledger, audit=(x, y), loss=mean, **options)
+    named = Ledger(audit_ids=["a", "b"])
+    with pytest.raises(InvalidInputError, match=r"len\(audit\)=20: expected the 2 audit records of the ledger"):
+        watch(run, named, audit=(x, y), loss=mean)
+    watch(run, ledger, audit=(x, y), loss=lambda output, target: nn.functional.cross_entropy(output, target))
+    run.train(most=1)
+    assert ledger.history.audited_steps == 1
+
+
+def test_a_loss_that_is_not_one_number_is_refused_at_the_step() -> None:
+    run, ledger = private_run(), Ledger()
+    each = nn.CrossEntropyLoss(reduction="none")
+    watch(run, ledger, audit=some_data(20, seed=9), loss=lambda output, target: each(output, target))
+    before = run.parameters
+    with pytest.raises(InvalidInputError, match="expected a loss that is reduced to one number by 'mean'"):
+        run.train(most=1)
+    assert np.array_equal(run.parameters, before)
+    assert ledger.steps == 0
+
+
+def test_audit_norms_that_are_not_finite_are_refused() -> None:
+    run, ledger = private_run(), Ledger()
+    x, y = some_data(20, seed=9)
+    x[3, 0] = torch.nan
+    watch(run, ledger, audit=(x, y), loss=run.loss)
+    with pytest.raises(InvalidInputError, match=r"audit\[3\]=nan"):
+        run.train(most=1)
+    assert ledger.steps == 0
+
+
+def test_a_ledger_with_a_gate_knows_its_records() -> None:
+    gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=500)
+    run, ledger = private_run(), Ledger(gate=gate)
+    with pytest.raises(InvalidInputError, match=r"len\(audit\)=20: expected the 500"):
+        watch(run, ledger, audit=some_data(20, seed=9), loss=run.loss)

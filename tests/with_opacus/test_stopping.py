@@ -1,0 +1,96 @@
+"""A declared budget: training ends cleanly, and nothing is released beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+
+import bayesdp.opacus
+from bayesdp import Gate, InvalidInputError, Ledger, LedgerError, StopWhen
+from bayesdp.opacus import BudgetReachedWarning
+from opacus_runs import private_run, some_data
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"mode": "ghost"}, {"virtual": True}, {"poisson_sampling": False}])
+def test_training_ends_before_the_budget_is_exceeded(options: dict[str, Any], workers: int) -> None:
+    options = dict(options)
+    virtual = options.pop("virtual", False)
+    run, ledger = private_run(workers=workers, shuffle=not options.get("poisson_sampling", True), **options), Ledger()
+    budget = StopWhen(ledger, epsilon=6.0, delta=1e-5)
+    watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, budget=budget)
+    manager = BatchMemoryManager(data_loader=run.loader, max_physical_batch_size=7, optimizer=run.optimizer)
+    loader = manager.__enter__() if virtual else run.loader
+    with pytest.warns(BudgetReachedWarning, match="training has ended"):
+        run.train(40, loader=loader)
+    assert watched.stopped
+    spent = ledger.worst_case(1e-5)
+    last = ledger.history.stretches[-1]
+    assert last.clip is not None
+    one_more = ledger.worst_case(1e-5, more=(last.noise_std / last.clip, last.sample_rate, 1)).epsilon
+    assert spent.epsilon <= 6.0 < one_more
+    before, steps = run.parameters, ledger.steps
+    run.train(2, loader=loader)
+    run.step(*some_data(20))  # also a step that does not come from the loader
+    assert np.array_equal(run.parameters, before)
+    assert ledger.steps == steps
+
+
+def test_opacus_does_not_count_what_was_not_released() -> None:
+    run, ledger = private_run(), Ledger()
+    budget = StopWhen(ledger, epsilon=2.0)
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, budget=budget)
+    with pytest.warns(BudgetReachedWarning):
+        run.train(30)
+    assert run.engine.accountant.history == [(1.0, 0.1, ledger.steps)]
+
+
+def test_a_gate_stops_training() -> None:
+    """Audit records count against the gate before the step that would exceed it."""
+    gate = Gate(epsilon=2.0, delta=1e-5, share=0.5, gamma=0.01, records=300)
+    run, ledger = private_run(max_grad_norm=3.0), Ledger(gate=gate)
+    budget = StopWhen(ledger, gate=True)
+    audit = some_data(300, seed=9)
+    watched = bayesdp.opacus.watch(
+        run.model, run.optimizer, run.loader, ledger=ledger, audit=audit, loss=run.loss, budget=budget
+    )
+    with pytest.warns(BudgetReachedWarning):
+        run.train(100)
+    assert watched.stopped
+    assert 0 < ledger.steps < 1000
+    assert gate.met(ledger.costs([gate.at])[:, 0])
+    assert not [claim for claim in watched.claims() if claim.method.startswith("gate") and claim.reason]
+
+
+def test_a_budget_of_another_ledger_is_refused() -> None:
+    run, other = private_run(), StopWhen(Ledger(), epsilon=1)
+    with pytest.raises(InvalidInputError, match=r"budget=.*: expected StopWhen of the ledger that is given"):
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger(), budget=other)
+
+
+def test_a_step_that_cannot_be_recorded_is_not_applied(tmp_path: Path) -> None:
+    run = private_run()
+    ledger = Ledger.create(tmp_path / "run.ledger")
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    run.train(most=1)
+    ledger.close()
+    before = run.parameters
+    with pytest.raises(LedgerError, match="is closed"):
+        run.train(most=1)
+    assert np.array_equal(run.parameters, before)
+    assert run.engine.accountant.history == [(1.0, 0.1, 1)]
+
+
+def test_a_path_is_a_new_ledger_that_close_closes(tmp_path: Path) -> None:
+    run = private_run()
+    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "run.ledger") as watched:
+        run.train(most=2)
+    assert [one.name for one in tmp_path.iterdir()] == ["run.ledger"]
+    assert "For everyone: epsilon = " in Ledger.open(tmp_path / "run.ledger", write=False).claims()[0].statement()
+    assert watched.ledger.path.endswith("run.ledger")
+    with pytest.raises(LedgerError, match="exists already"):
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "run.ledger")
