@@ -33,6 +33,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.claims
 	$(BIN)/python -m benchmarks.budgets
+	$(BIN)/python -m benchmarks.opacus_overhead
 
 # How often every estimator is below the truth, on hostile populations; a minute or two.
 coverage: setup

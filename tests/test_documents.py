@@ -31,7 +31,7 @@ def test_there_is_something_to_run():
     assert COMMANDS
 
 
-@pytest.mark.filterwarnings("ignore::bayesdp.LastLambdaWarning")
+@pytest.mark.filterwarnings("ignore::bayesdp.LastLambdaWarning", "ignore:The declared budget allows no further step")
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -46,6 +46,25 @@ def test_commands_print_what_is_shown(document, command, output, tmp_path):
     result = subprocess.run([BIN / program, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stdout == output
+
+
+def test_the_walk_through_prints_the_statement(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks(ROOT / "docs" / "opacus.md", "python")[0], "opacus.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "1. For everyone: epsilon = " in printed
+    assert "For at least 99 % of people like those in the audit set, with 99 % confidence: epsilon = " in printed
+    recognised = re.search(r"(\d+\.\d)% of unseen digits recognised", printed)
+    assert recognised
+    assert float(recognised[1]) > 70
+    assert [one.name for one in tmp_path.iterdir()] == ["digits.ledger"]
+
+
+def test_the_table_of_modes_names_tests_that_exist():
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs" / "opacus.md").read_text())
+    assert len(named) > 25
+    for file, test in named:
+        assert f"\ndef {test}(" in (ROOT / "tests" / "with_opacus" / file).read_text(), test
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
