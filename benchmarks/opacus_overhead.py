@@ -3,8 +3,8 @@
     python -m benchmarks.opacus_overhead        (or: make bench)
 
 Four runs take turns, step by step, in an order that changes: Opacus alone, Opacus alone again (the control: whatever
-differs is noise), watched, and watched with as many audit records as there are in a batch. The ledger is in memory; what
-a step on disk adds is measured beside it. Judged by the 95 % confidence interval of the median of ratios taken in
+differs is noise), watched, and watched with as many audit records as there are in a batch. The ledger is in memory;
+what a step on disk adds is measured beside it. Judged by the 95 % confidence interval of the median of ratios taken in
 the same turn. Prints and writes results/opacus_overhead.json; exit code 1 if a line fails its target.
 """
 

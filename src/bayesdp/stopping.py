@@ -57,29 +57,30 @@ class StopWhen:
         """Whether it looks at audit records, through a gate."""
         return self._gate is not None
 
-    def allows(self, *, noise_std: float, sample_rate: float, clip: float, audit: Any = None) -> bool:
-        """Whether a step with these settings, and these norms of audit records, may be taken now."""
+    def allows(self, *, noise_std: float, sample_rate: float, clip: float, audit: Any = None, steps: int = 1) -> bool:
+        """Whether a step, or several, with these settings and these norms of audit records may be taken now."""
+        more = validation.count("steps", steps, minimum=0)
         noise = validation.noise_std(noise_std)
         bound = validation.positive("clip", clip)
         rate = validation.sample_rate(sample_rate)
         multiplier = validation.noise_multiplier(noise / bound)
-        if self._epsilon is not None and not self._within_worst_case(multiplier, rate):
+        if self._epsilon is not None and not self._within_worst_case(multiplier, rate, more):
             return False
-        return self._gate is None or self._keeps_gate(noise, rate, bound, audit)
+        return self._gate is None or self._keeps_gate(noise, rate, bound, audit, more)
 
-    def _within_worst_case(self, noise_multiplier: float, rate: float) -> bool:
+    def _within_worst_case(self, noise_multiplier: float, rate: float, more: int) -> bool:
         """Looked up as long as settings are known and none is louder than those for which steps were counted."""
         steps, asked = self.ledger.steps, (noise_multiplier, rate)
         recorded = self._recorded_since()
         louder = any(noise < self._loudest[0] or rate > self._loudest[1] for noise, rate in [asked, *recorded])
         new = not {asked, *recorded} <= self._known
-        if steps >= self._until or louder or new:
+        if steps + more > self._until or louder or new:
             self._loudest = asked
             self._known |= {asked, *recorded}
             # Settings that are always new, as of a schedule, would be counted in vain.
-            self._until = steps + self._reach(*asked, most=1 if new and steps else _FURTHEST)
+            self._until = steps + self._reach(*asked, most=max(more, 1) if new and steps else _FURTHEST)
         self._checked = steps
-        return steps < self._until
+        return steps + more <= self._until
 
     def _recorded_since(self) -> list[tuple[float, float]]:
         """Noise multipliers and rates of the steps that were recorded since the last question."""
@@ -119,7 +120,7 @@ class StopWhen:
         assert self._epsilon is not None
         return self._epsilon
 
-    def _keeps_gate(self, noise: float, rate: float, clip: float, audit: Any) -> bool:
+    def _keeps_gate(self, noise: float, rate: float, clip: float, audit: Any, more: int) -> bool:
         assert self._gate is not None
         norms = np.full(self._gate.records, clip) if audit is None else validation.non_negative_array("audit", audit)
         if norms.shape != (self._gate.records,):
@@ -128,7 +129,7 @@ class StopWhen:
         bins = Bins(known.rates, known.own)  # a copy: asking leaves the ledger as it is
         place = bins.place(noise, rate, clip)
         step = self._step_costs(bins, place.rate, place.keys(norms))
-        return self._gate.met((self._costs_now() + step) * _ROUND_UP)
+        return self._gate.met((self._costs_now() + more * step) * _ROUND_UP)
 
     def _costs_now(self) -> FloatArray:
         """Costs of all steps in the ledger: those recorded since the last question are added, or all are counted."""

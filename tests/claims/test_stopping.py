@@ -146,3 +146,20 @@ def test_refused(options, message):
 def test_refused_steps(change):
     with pytest.raises(ValueError, match=next(iter(change))):
         StopWhen(Ledger(), epsilon=1.0).allows(**STEP | change)
+
+
+def test_several_steps_at_once() -> None:
+    """As many as are allowed one after the other, and not one more."""
+    settings = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
+    ledger = Ledger()
+    budget = StopWhen(ledger, epsilon=3.0)
+    most = max(steps for steps in range(1, 40) if ledger.worst_case(1e-5, more=(1.0, 0.1, steps)).epsilon <= 3.0)
+    assert budget.allows(**settings, steps=most)
+    assert not budget.allows(**settings, steps=most + 1)
+    assert not StopWhen(ledger, epsilon=3.0).allows(**settings, steps=most + 1)
+    for _ in range(3):
+        ledger.step(**settings)
+    assert budget.allows(**settings, steps=most - 3)
+    assert not budget.allows(**settings, steps=most - 2)
+    with pytest.raises(InvalidInputError, match="steps=-1"):
+        budget.allows(**settings, steps=-1)

@@ -94,3 +94,46 @@ def test_a_path_is_a_new_ledger_that_close_closes(tmp_path: Path) -> None:
     assert watched.ledger.path.endswith("run.ledger")
     with pytest.raises(LedgerError, match="exists already"):
         bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "run.ledger")
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_training_goes_on_after_a_step_that_failed(tmp_path: Path, virtual: bool) -> None:
+    """Nothing of its sum is left for the next one."""
+    run = private_run(records=120, batch=40)
+    ledger = Ledger.create(tmp_path / "run.ledger", keep_norms=True)
+    watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    manager = BatchMemoryManager(data_loader=run.loader, max_physical_batch_size=10, optimizer=run.optimizer)
+    loader = manager.__enter__() if virtual else run.loader
+    record, failures = watched._steps.record, iter([True])
+
+    def fail_once(released: Any) -> None:
+        if next(failures, False):
+            raise OSError("the disk is full")
+        record(released)
+
+    watched._steps.record = fail_once
+    before = run.parameters
+    with pytest.raises(OSError, match="the disk is full"):
+        run.train(loader=loader)
+    assert np.array_equal(run.parameters, before)
+    assert all(one.summed_grad is None for one in run.optimizer.params)
+    run.train(loader=loader)
+    assert ledger.steps == 3
+    assert [one.noise_std for one in ledger.history.stretches] == [1.0]
+    ledger.close()
+
+
+def test_a_sum_of_several_draws_counts_as_several_steps_against_the_budget() -> None:
+    run, ledger = private_run(), Ledger()
+    one = bayesdp.worst_case_of([(1.0, 0.1, 1)]).epsilon
+    budget = StopWhen(ledger, epsilon=one * 1.01)
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, budget=budget)
+    run.model.allow_grad_accumulation()
+    before, batches = run.parameters, iter(run.loader)
+    for _ in range(2):
+        x, y = next(batches)
+        run.loss(run.model(x), y).backward()
+    with pytest.warns(BudgetReachedWarning):
+        run.optimizer.step()
+    assert ledger.steps == 0
+    assert np.array_equal(run.parameters, before)

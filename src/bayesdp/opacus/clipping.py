@@ -29,9 +29,9 @@ _LIKELY_EMPTY = 1e-9  # the probability of an empty batch in an epoch that adapt
 class Flat:
     """One bound for the whole gradient."""
 
-    method = "clip_and_accumulate"
-    "The method of the optimizer that adds a batch to the sum; it is called once for each physical batch."
     caveats: tuple[str, ...] = ()
+    own_bound = False
+    "Whether it clips with another bound than the one that scales the noise, so that they may differ."
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         self.optimizer = optimizer
@@ -79,13 +79,18 @@ class Flat:
         """Standard deviation of the noise on the sum."""
         return float(self.optimizer.noise_multiplier) * float(self.optimizer.max_grad_norm)
 
-    def beside(self, clip: float) -> float:
+    def beside(self) -> float:
         """The norm of what else is released about each record with this noise, at right angles to its gradient."""
         return 0.0
+
+    def release(self) -> None:
+        """Leave the model as it was."""
 
 
 class PerLayer(Flat):
     """A bound for each parameter; the pieces that remain make one vector together."""
+
+    own_bound = True
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         super().__init__(model, optimizer, sampling)
@@ -132,7 +137,7 @@ class Adaptive(Flat):
         multiplier, count_std = float(self.optimizer.noise_multiplier), float(self.optimizer.unclipped_num_std)
         return (multiplier**-2 - (2 * count_std) ** -2) ** -0.5 * float(self.optimizer.max_grad_norm)
 
-    def beside(self, clip: float) -> float:
+    def beside(self) -> float:
         """Half a record in the count, over the noise on the count."""
         return 0.5 / float(self.optimizer.unclipped_num_std) * self.noise_std()
 
@@ -140,7 +145,7 @@ class Adaptive(Flat):
 class Ghost(Flat):
     """Norms without gradients: the module finds them in the backward pass, and clips with a bound of its own."""
 
-    method = "accumulate"
+    own_bound = True
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         super().__init__(model, optimizer, sampling)

@@ -50,6 +50,16 @@ class Sum:
         return np.hypot(on_cpu(norms).astype(np.float64), self.beside)
 
 
+@dataclass(frozen=True)
+class Costs:
+    """So many steps of the ledger with these settings."""
+
+    noise_std: float
+    sample_rate: float
+    clip: float
+    steps: int
+
+
 class PoissonSteps:
     """One step of the ledger for each draw in a sum."""
 
@@ -60,22 +70,23 @@ class PoissonSteps:
         "Norms are given with the next step, so that none waits for the device."
         self._pending: Sum | None = None
 
-    def settings(self, noise_std: float, bound: float) -> dict[str, float] | None:
-        """What the next sum would cost."""
-        return {"noise_std": noise_std, "sample_rate": self._rate, "clip": bound}
+    def costs(self, released: Sum) -> Costs:
+        """What a sum costs."""
+        draws = len({draw for draw, _ in released.parts})
+        return Costs(released.noise_std / math.sqrt(draws), self._rate, released.bound, draws)
 
     def record(self, released: Sum) -> None:
         """Before the result is used."""
         self.settle()
         drawn = _by_draw(released)
-        rows = len(drawn)
-        self._sampling.compare(sum(len(norms) for norms in drawn.values()))
-        late = self._late and rows == 1
-        for norms in drawn.values():
+        costs = self.costs(released)
+        late = self._late and costs.steps == 1
+        for draw, norms in drawn.items():
+            self._sampling.compare(draw)
             self._ledger.step(
-                noise_std=released.noise_std / math.sqrt(rows),
-                sample_rate=self._rate,
-                clip=released.bound,
+                noise_std=costs.noise_std,
+                sample_rate=costs.sample_rate,
+                clip=costs.clip,
                 planned_batch=self._sampling.planned_batch,
                 source=SOURCE,
                 caveats={*released.caveats, *self._sampling.caveats},
@@ -104,25 +115,24 @@ class ShuffledEpochs:
         self._most: torch.Tensor | None = None
         "The largest norm of each audit record in this epoch, [m]; None if it is not known at some batch."
 
-    def settings(self, noise_std: float, bound: float) -> dict[str, float] | None:
-        """What the next sum would cost; None if nothing, as the epoch is paid for."""
-        if self._epoch == (self._sampling.draws.iteration, noise_std, bound):
-            return None
-        return {"noise_std": noise_std, "sample_rate": 1.0, "clip": bound}
+    def costs(self, released: Sum) -> Costs:
+        """What a sum costs: nothing more if its epoch is paid for."""
+        epochs = sorted({draw.iteration for draw, _ in released.parts})
+        noise_std = released.noise_std / math.sqrt(len(epochs))
+        paid = [self._epoch] == [(number, noise_std, released.bound) for number in epochs]
+        return Costs(noise_std, 1.0, released.bound, 0 if paid else len(epochs))
 
     def record(self, released: Sum) -> None:
         """Before the result is used."""
-        epochs = sorted({draw.iteration for draw, _ in released.parts})
-        noise_std = released.noise_std / math.sqrt(len(epochs))
-        for number in epochs:
-            epoch = (number, noise_std, released.bound)
-            begins = epoch != self._epoch
-            if begins:
+        costs = self.costs(released)
+        for number in sorted({draw.iteration for draw, _ in released.parts}):
+            epoch = (number, costs.noise_std, costs.clip)
+            if epoch != self._epoch:
                 self.settle()
                 self._ledger.step(
-                    noise_std=noise_std,
-                    sample_rate=1.0,
-                    clip=released.bound,
+                    noise_std=costs.noise_std,
+                    sample_rate=costs.sample_rate,
+                    clip=costs.clip,
                     source=SOURCE,
                     caveats={*released.caveats, *self._sampling.caveats},
                 )

@@ -72,6 +72,10 @@ class Draws:
         self._number += 1
         self._waiting.append(Draw(self.iteration, self._number, records))
 
+    def next_part(self) -> tuple[Draw, torch.Tensor]:
+        """What the next batch of this iteration might be."""
+        return Draw(self.iteration, self._number + 1, 0), torch.zeros(0)
+
     def use(self, batches: list[torch.Tensor], *, part: bool) -> list[tuple[Draw, slice]]:
         """Which rows, of the gradients of batches one after the other, come from which draw; invented ones from none.
 
@@ -130,12 +134,13 @@ class Sampling:
         sampler = _sampler(loader)
         if hasattr(sampler, _STATE):
             raise refuse("data_loader", loader, "a data loader that is not watched already; close the other watch")
-        self.records = len(loader.dataset)  # type: ignore[arg-type]
-        self.rate = float(sampler.sample_rate) if isinstance(sampler, UniformWithReplacementSampler) else None
+        poisson = isinstance(sampler, UniformWithReplacementSampler)
+        self.records = int(sampler.num_samples) if poisson else len(loader.dataset)  # type: ignore[arg-type]
+        self.rate = float(sampler.sample_rate) if poisson else None
         collate = loader.collate_fn
         self.draws = Draws(invents=isinstance(collate, CollateFnWithEmpty) and collate.rand_on_empty)
-        self._loader, self._sampler, self._class = loader, sampler, type(sampler)
-        self._used = self._steps = 0
+        self._sampler, self._class = sampler, type(sampler)
+        self._compared = self._drawn = 0
         self._spread = 0.0
         self.mismatch = False
         self._compare_with_opacus(len(sampler))
@@ -171,29 +176,29 @@ class Sampling:
         names = ["zero-out"] if self.rate is None or invented else []
         return (*names, "sampling-mismatch") if self.mismatch else tuple(names)
 
-    def compare(self, records: int) -> None:
-        """What one more step really used against the rate: both how much, and how evenly, which would not be Poisson.
+    def compare(self, draw: Draw) -> None:
+        """What was really drawn against the rate: both how much, and how evenly, which would not be Poisson.
 
-        Looked at after 8, 16, 32, ... steps, so that all looks together rarely err.
+        Looked at after 8, 16, 32, ... draws, so that all looks together rarely err.
         """
         if self.rate is None:
             return
         mean = self.rate * self.records
         variance = mean * (1 - self.rate)
-        self._steps += 1
-        self._used += records
-        self._spread += (records - mean) ** 2
-        if self.mismatch or self._steps < 8 or self._steps & (self._steps - 1) or variance == 0:
+        self._compared += 1
+        self._drawn += draw.records
+        self._spread += (draw.records - mean) ** 2
+        if self.mismatch or self._compared < 8 or self._compared & (self._compared - 1) or variance == 0:
             return
-        excess = (self._used - mean * self._steps) / math.sqrt(variance * self._steps)
-        even = float(chi2.cdf(self._spread / variance, self._steps))
+        excess = (self._drawn - mean * self._compared) / math.sqrt(variance * self._compared)
+        even = float(chi2.cdf(self._spread / variance, self._compared))
         if 2 * float(norm.sf(abs(excess))) < _UNLIKELY or even < _UNLIKELY:
             self.mismatch = True
             what = "all nearly of one size, which Poisson sampling does not give"
             if even >= _UNLIKELY:
-                what = f"{self._used / self._steps:g} records on average, not {mean:g}"
+                what = f"{self._drawn / self._compared:g} records on average, not {mean:g}"
             warnings.warn(
-                f"sample_rate={self.rate:g}: the batches of {self._steps} steps had {what}. Claims are now marked as "
+                f"sample_rate={self.rate:g}: {self._compared} batches had {what}. Claims are now marked as "
                 "estimates. (Private: this is about training members.)",
                 SamplingWarning,
                 stacklevel=2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,9 +16,9 @@ from bayesdp.claim import Claim, statement
 from bayesdp.ledger import Ledger
 from bayesdp.opacus.accountant import AccountantHook, check_continues, ledger_state
 from bayesdp.opacus.audit import AuditRecords
-from bayesdp.opacus.clipping import Flat, Ghost, clipping_of
+from bayesdp.opacus.clipping import Flat, clipping_of
 from bayesdp.opacus.recording import PoissonSteps, ShuffledEpochs, Sum
-from bayesdp.opacus.sampling import Draw, Sampling, on_cpu
+from bayesdp.opacus.sampling import Draw, Sampling
 from bayesdp.stopping import StopWhen
 from bayesdp.validation import refuse
 
@@ -65,7 +66,7 @@ def watch(
         return Watch(model, optimizer, sampling, clipping, kept, records, between, budget, owned=owned)
     except BaseException:
         sampling.release()
-        if isinstance(clipping, Ghost):
+        if clipping is not None:
             clipping.release()
         raise
 
@@ -96,8 +97,8 @@ class Watch:
         self._normalising = [one for one in model._module.modules() if _couples(one)]
         self._parts: list[tuple[Draw, torch.Tensor, float]] = []
         self._audit_norms: torch.Tensor | None = None
+        self._last_norms: torch.Tensor | None = None
         self._earlier = False
-        self._recorded = False
         self._resumed = ledger.steps > 0
         device = next(model._module.parameters()).device
         self._steps: PoissonSteps | ShuffledEpochs
@@ -110,9 +111,8 @@ class Watch:
         if isinstance(hook, AccountantHook):
             hook.accountant.follow(ledger)
         self._step_hook = hook
-        self._pre_step, self._clip = optimizer.pre_step, getattr(optimizer, clipping.method)
+        self._pre_step = optimizer.pre_step
         optimizer.pre_step = self._before_step
-        setattr(optimizer, clipping.method, self._add_to_sum)
         optimizer.attach_step_hook(self._before_update)
 
     # What is claimed
@@ -135,10 +135,8 @@ class Watch:
         if self._optimizer.__dict__.get("pre_step") != self._before_step:
             return
         self._sampling.release()
-        if isinstance(self._clipping, Ghost):
-            self._clipping.release()
+        self._clipping.release()
         del self._optimizer.pre_step
-        delattr(self._optimizer, self._clipping.method)
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
         if self._owned:
@@ -161,58 +159,75 @@ class Watch:
 
     # What Opacus calls
 
-    def _add_to_sum(self) -> None:
-        """In place of the method that clips a batch and adds it to the sum."""
+    def _before_step(self, closure: Callable[[], float] | None = None) -> bool | None:
+        """In place of what Opacus does before an update (clip, add to the sum, add noise): whether to update."""
+        try:
+            if self.stopped or not self._prepare():
+                self._optimizer._check_skip_next_step()  # takes what was signalled about this batch
+                self._drop_sum()
+                return False
+            updates = self._pre_step(closure)
+            if updates and self._parts:
+                hook = self._optimizer.step_hook
+                raise refuse("step_hook", hook, "the hook that watch attached; attach your own before watch")
+            return updates
+        except BaseException:
+            self._drop_sum()
+            raise
+
+    def _before_update(self, optimizer: Any) -> None:
+        """Opacus' step hook: the noisy gradient is there and has not been used."""
+        released = self._sum()
+        self._warn_if_changed(released)
+        self._steps.record(released)
+        self._parts.clear()
+        if self._step_hook is not None:
+            self._step_hook(optimizer)
+        self._look_ahead(released)
+
+    # Details
+
+    def _prepare(self) -> bool:
+        """Note what this batch adds to the sum; and if the sum is complete, whether it may be released."""
+        self._note_batch()
+        if self._optimizer._check_skip_next_step(pop_next=False):
+            return True
+        for one in self._normalising:
+            if one.training:
+                raise _refuse_normalising(one)
+        self._audit_norms = self._norms_of_audit()
+        if not self._allowed(self._sum()):
+            self._stop()
+        return not self.stopped
+
+    def _note_batch(self) -> None:
         if self._optimizer.params[0].summed_grad is None:
             self._parts.clear()
         batches, norms = self._clipping.batches(), self._clipping.norms()
         clip = self._clipping.clip()
         for draw, those in self._sampling.draws.use(batches, part=self._clipping.is_part):
             self._parts.append((draw, norms[those].detach(), clip))
-        self._clip()
 
-    def _before_step(self, closure: Callable[[], float] | None = None) -> bool | None:
-        """In place of all that comes before the update: returns whether there is to be one."""
-        optimizer = self._optimizer
-        if optimizer._check_skip_next_step(pop_next=False):
-            return self._pre_step(closure)
-        for one in self._normalising:
-            if one.training:
-                raise _refuse_normalising(one)
-        self._audit_norms = self._norms_of_audit()
-        if not self._allowed():
-            optimizer._check_skip_next_step()
-            optimizer._is_last_step_skipped = False  # so that zero_grad forgets the sum
-            return False
-        self._recorded = False
-        goes_on = self._pre_step(closure)
-        if goes_on and not self._recorded:
-            raise refuse("step_hook", optimizer.step_hook, "the hook that watch attached; attach your own before watch")
-        return goes_on
-
-    def _before_update(self, optimizer: Any) -> None:
-        """Opacus' step hook: the noisy gradient is there and has not been used."""
-        noise_std, assumed = self._clipping.noise_std(), float(optimizer.max_grad_norm)
-        clip = max((clip for _, _, clip in self._parts), default=np.nan)
-        if isinstance(self._clipping, Ghost) or self._clipping.clip() != assumed:
-            _check_same(clip, assumed)
-        released = Sum(
-            noise_std=noise_std,
+    def _sum(self) -> Sum:
+        """What is about to be released."""
+        clip = max(clip for _, _, clip in self._parts)
+        if self._clipping.own_bound:
+            _check_same(clip, float(self._optimizer.max_grad_norm))
+        return Sum(
+            noise_std=self._clipping.noise_std(),
             clip=clip,
-            beside=self._clipping.beside(clip),
+            beside=self._clipping.beside(),
             parts=[(draw, norms) for draw, norms, _ in self._parts],
             audit=self._audit_norms,
             caveats=(*self._clipping.caveats, *(("earlier-norms",) if self._earlier else ())),
         )
-        self._warn_if_changed(noise_std / clip)
-        self._steps.record(released)
-        self._parts.clear()
-        self._recorded = True
-        if self._step_hook is not None:
-            self._step_hook(optimizer)
-        self._look_ahead(noise_std, released.bound)
 
-    # Details
+    def _drop_sum(self) -> None:
+        """Nothing of the sum will be released."""
+        for one in self._optimizer.params:
+            one.summed_grad = None
+        self._optimizer._is_last_step_skipped = False
+        self._parts.clear()
 
     def _norms_of_audit(self) -> torch.Tensor | None:
         if self._audit is None:
@@ -220,28 +235,23 @@ class Watch:
         due = self._audit.due()
         self._earlier = not due and self._between == "last"
         if due:
-            return self._audit.norms()
-        return self._audit_norms if self._earlier else None
+            self._last_norms = self._audit.norms()
+        return self._last_norms if due or self._earlier else None
 
-    def _allowed(self) -> bool:
-        """Whether the budget allows the step that is about to be made."""
-        if self._budget is None or self.stopped:
-            return not self.stopped
-        clip = self._clipping.clip()
-        bound = float(np.hypot(clip, self._clipping.beside(clip)))
-        costs = self._steps.settings(self._clipping.noise_std(), bound)
-        if costs is None:
+    def _allowed(self, released: Sum) -> bool:
+        """Whether the budget allows it."""
+        if self._budget is None:
             return True
-        audit = None if self._audit_norms is None else on_cpu(self._audit_norms)
-        if not self._budget.allows(**costs, audit=audit if costs["sample_rate"] < 1 else None):
-            self._stop()
-        return not self.stopped
+        costs = self._steps.costs(released)
+        # What audit records of an epoch cost is known at its end only: until then it is the clip bound.
+        audit = released.whole(released.audit) if costs.sample_rate < 1 else None
+        return costs.steps == 0 or self._budget.allows(**asdict(costs), audit=audit)
 
-    def _look_ahead(self, noise_std: float, bound: float) -> None:
-        """Draw no further batch if the next step could not be taken, so that the loop over the loader ends."""
-        if self._budget is not None and not self._budget.gated and self._sampling.rate is not None:
-            costs = self._steps.settings(noise_std, bound)
-            if costs is not None and not self._budget.allows(**costs):
+    def _look_ahead(self, released: Sum) -> None:
+        """Draw no further batch if another step like this one could not be taken, so that the loop ends."""
+        if self._budget is not None and not self._budget.gated:
+            next_one = replace(released, parts=[self._sampling.draws.next_part()])
+            if not self._allowed(next_one):
                 self._stop()
 
     def _stop(self) -> None:
@@ -252,15 +262,16 @@ class Watch:
             stacklevel=2,
         )
 
-    def _warn_if_changed(self, noise_multiplier: float) -> None:
+    def _warn_if_changed(self, released: Sum) -> None:
         """At the first step of a run that goes on: Opacus does not keep noise and bound in its checkpoints."""
         if self._resumed:
             last = self.ledger.history.stretches[-1]
             before = last.noise_std / last.clip if last.clip else np.inf
-            if not np.isclose(before, noise_multiplier, rtol=1e-6):
+            now = released.noise_std / released.bound
+            if not np.isclose(before, now, rtol=1e-6):
                 warnings.warn(
-                    f"noise_multiplier={noise_multiplier:g} at the first step after resuming, {before:g} at the last "
-                    "step before: a schedule may have fallen back to its start. What is used is what is accounted.",
+                    f"noise_multiplier={now:g} at the first step after resuming, {before:g} at the last step before: "
+                    "a schedule may have fallen back to its start. What is used is what is accounted.",
                     stacklevel=2,
                 )
         self._resumed = False
