@@ -59,7 +59,7 @@ class StopWhen:
 
     def allows(self, *, noise_std: float, sample_rate: float, clip: float, audit: Any = None, steps: int = 1) -> bool:
         """Whether a step, or several, with these settings and these norms of audit records may be taken now."""
-        more = validation.count("steps", steps, minimum=0)
+        more = validation.count("steps", steps, minimum=1)
         noise = validation.noise_std(noise_std)
         bound = validation.positive("clip", clip)
         rate = validation.sample_rate(sample_rate)
@@ -78,7 +78,7 @@ class StopWhen:
             self._loudest = asked
             self._known |= {asked, *recorded}
             # Settings that are always new, as of a schedule, would be counted in vain.
-            self._until = steps + self._reach(*asked, most=max(more, 1) if new and steps else _FURTHEST)
+            self._until = steps + self._reach(*asked, least=more, most=more if new and steps else _FURTHEST)
         self._checked = steps
         return steps + more <= self._until
 
@@ -91,8 +91,8 @@ class StopWhen:
             found.append((one.noise_std / one.clip if one.clip else 0.0, one.sample_rate))
         return found
 
-    def _reach(self, noise_multiplier: float, rate: float, most: int) -> int:
-        """How many more steps with these settings fit, or fewer: as many as the cheapest bound that finds any says."""
+    def _reach(self, noise_multiplier: float, rate: float, least: int, most: int) -> int:
+        """How many more steps with these settings fit, or fewer: what the cheapest bound says that finds enough."""
         taken = self.ledger.history.clip_bound()
         if taken is None:
             return 0
@@ -109,11 +109,11 @@ class StopWhen:
         def by_ledger(more: int) -> bool:
             return self.ledger.worst_case(self._delta, more=(noise_multiplier, rate, more)).epsilon <= self._budget
 
-        if found := _most(by_renyi, most):
+        if (found := _most(by_renyi, most)) >= least:
             return found
         found = _most(by_profile, most)
         # What the ledger will report decides.
-        return next((more for more in (found, found - 1, found // 2, 1) if more > 0 and by_ledger(more)), 0)
+        return next((more for more in (found, found - 1, found // 2, least) if more >= least and by_ledger(more)), 0)
 
     @property
     def _budget(self) -> float:

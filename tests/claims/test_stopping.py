@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesdp import Gate, Ledger, StopWhen
+from bayesdp import Gate, InvalidInputError, Ledger, StopWhen
 
 STEP = {"noise_std": 1.0, "sample_rate": 0.02, "clip": 1.0}
 
