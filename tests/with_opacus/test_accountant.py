@@ -129,6 +129,19 @@ def test_checkpoints_and_the_ledger_go_on_together(tmp_path: Path) -> None:
         assert ledger.steps == 10 + 2 + 1 + 1
 
 
+def test_a_new_ledger_for_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    run = private_run(accountant="bayesdp")
+    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "run.ledger"):
+        run.train(most=2)
+        checkpoint(run, tmp_path / "saved")
+    assert run.engine.get_epsilon(1e-5) > 0  # also when the ledger is closed
+    run = private_run(accountant="bayesdp")
+    load(run, tmp_path / "saved")
+    with pytest.raises(InvalidInputError, match=r"ledger='a new one': expected Ledger\.open"):
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "new.ledger")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["run.ledger", "saved"]
+
+
 @pytest.mark.parametrize("first", ["load", "watch"])
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, first: str) -> None:
     run = private_run(accountant="bayesdp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterator
@@ -638,6 +639,31 @@ def test_closing_leaves_opacus_as_it_was(ledger: Ledger) -> None:
     assert run.optimizer.__dict__.keys() == before[0].keys()
     assert run.optimizer.step_hook is before[0]["step_hook"]
     assert type(run.loader.batch_sampler) is before[1]
-    assert "get_norm_sample" not in run.model.__dict__
     run.train(most=2)
     assert ledger.steps == 2
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_models_may_be_copied_and_loaders_not(ledger: Ledger, mode: str) -> None:
+    """Opacus' optimizers cannot be copied in any case."""
+    run = private_run(mode=mode)
+    watch(run, ledger)
+    run.train(most=2)
+    best = copy.deepcopy(run.model)
+    assert best.state_dict().keys() == run.model.state_dict().keys()
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copy.deepcopy(run.loader)
+    run.train(most=2)
+    assert ledger.steps == 4
+
+
+def test_training_with_another_optimizer_is_noticed(ledger: Ledger) -> None:
+    """make_private called again gives a new one, of which watch knows nothing."""
+    run = private_run()
+    watched = watch(run, ledger)
+    again = torch.optim.SGD(run.model.parameters(), lr=0.1)
+    x, y = some_data(20)
+    run.loss(run.model(x), y).backward()
+    again.step()
+    with pytest.warns(UserWarning, match="Parameters were changed, but no step was recorded"):
+        watched.claims()

@@ -64,6 +64,11 @@ class Accountant(IAccountant):
         """The hook by which ``watch`` finds its accountant."""
         return AccountantHook(self, super().get_optimizer_hook_fn(sample_rate))
 
+    @property
+    def resumes(self) -> bool:
+        """Whether a checkpoint was loaded that belongs to a ledger."""
+        return self._expected is not None
+
     def follow(self, ledger: Ledger) -> None:
         """From now on the steps of a ledger count."""
         if self._expected is not None:

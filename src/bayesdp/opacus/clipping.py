@@ -83,9 +83,6 @@ class Flat:
         """The norm of what else is released about each record with this noise, at right angles to its gradient."""
         return 0.0
 
-    def release(self) -> None:
-        """Leave the model as it was."""
-
 
 class PerLayer(Flat):
     """A bound for each parameter; the pieces that remain make one vector together."""
@@ -152,42 +149,30 @@ class Ghost(Flat):
         if not isinstance(model, GradSampleHooksFastGradientClipping):
             raise refuse("model", model, "the model that make_private returned with grad_sample_mode='ghost'")
         self._module: Any = model
-        self._norms: torch.Tensor | None = None
-        self._clip = math.nan
-        self._find = model.get_norm_sample
-        model.get_norm_sample = self._found
+        self._used: torch.Tensor | None = model._per_sample_gradient_norms
 
-    def release(self) -> None:
-        """Leave the module as it was."""
-        del self._module.get_norm_sample
-
-    def _found(self) -> torch.Tensor:
-        norms = self._find()
-        # Another backward pass before the step replaces the gradient, and so the norms.
-        self._norms, self._clip = norms.detach(), float(self._module.max_grad_norm)
-        return norms
+    def batches(self) -> list[torch.Tensor]:
+        """The gradient is that of the last backward pass: of one batch, or of a part of one."""
+        return [self._module.per_sample_gradient_norms]
 
     def norms(self) -> torch.Tensor:
         """Those of the last backward pass."""
         if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
             raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
-        if self._norms is None:
-            raise refuse("loss", "backward", "the criterion that make_private returned, and its backward before step")
-        norms, self._norms = self._norms, None
+        norms: torch.Tensor | None = self._module._per_sample_gradient_norms
+        if norms is None or norms is self._used:
+            raise refuse("loss", "no backward", "backward of the criterion that make_private returned, before the step")
+        self._used = norms
         return norms
-
-    def batches(self) -> list[torch.Tensor]:
-        """The gradient is of one batch, or of a part of one."""
-        return [] if self._norms is None else [self._norms]
 
     def start(self) -> list[torch.Tensor]:
         """A backward pass before it is not followed by a step."""
-        self._norms = None
+        self._used = self._module._per_sample_gradient_norms
         return super().start()
 
     def clip(self) -> float:
-        """That of the last backward pass."""
-        return self._clip
+        """The module's own bound."""
+        return float(self._module.max_grad_norm)
 
 
 _WAYS: dict[type, type[Flat]] = {

@@ -58,7 +58,10 @@ class Draws:
         self._left = 0
         self._kept: list[tuple[weakref.ref[torch.Tensor], Draw | None]] = []
         self.at_start: Callable[[], list[torch.Tensor]] = list
-        "Called when a new iteration begins; returns gradients of batches that will be in the next sum."
+        "Called when a new iteration begins; returns the gradients of batches that may be in the next sum."
+
+    def __deepcopy__(self, memo: object) -> Draws:
+        raise TypeError("a data loader that is watched cannot be copied: what the copy draws would not be known")
 
     def start(self) -> None:
         """A new iteration over the loader begins: what else was drawn in the last one will not be used."""
@@ -143,9 +146,13 @@ class Sampling:
         self._compared = self._drawn = 0
         self._spread = 0.0
         self.mismatch = False
-        self._compare_with_opacus(len(sampler))
-        sampler.__class__ = _watched(self._class)
-        setattr(sampler, _STATE, self.draws)
+
+    def watch(self, at_start: Callable[[], list[torch.Tensor]]) -> None:
+        """From now on follow what the sampler draws."""
+        self.draws.at_start = at_start
+        self._compare_with_opacus(len(self._sampler))
+        self._sampler.__class__ = _watched(self._class)
+        setattr(self._sampler, _STATE, self.draws)
 
     def release(self) -> None:
         """Leave the sampler as it was."""

@@ -56,19 +56,15 @@ def watch(
     if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
     sampling = Sampling(data_loader)
-    clipping: Flat | None = None
-    try:
-        clipping = clipping_of(model, optimizer, sampling, loss)
-        records = None if audit is None else AuditRecords(audit, loss, model, clipping, every)
-        owned = not isinstance(ledger, Ledger)
-        kept = Ledger.create(ledger) if owned else ledger
-        _check_records(kept, records)
-        return Watch(model, optimizer, sampling, clipping, kept, records, between, budget, owned=owned)
-    except BaseException:
-        sampling.release()
-        if clipping is not None:
-            clipping.release()
-        raise
+    clipping = clipping_of(model, optimizer, sampling, loss)
+    records = None if audit is None else AuditRecords(audit, loss, model, clipping, every)
+    if isinstance(ledger, Ledger):
+        _check_records(ledger, records)
+    else:
+        _check_no_checkpoint(optimizer)
+    owned = not isinstance(ledger, Ledger)
+    kept = Ledger.create(ledger) if owned else ledger
+    return Watch(model, optimizer, sampling, clipping, kept, records, between, budget, owned=owned)
 
 
 class Watch:
@@ -106,20 +102,27 @@ class Watch:
             self._steps = ShuffledEpochs(ledger, sampling)
         else:
             self._steps = PoissonSteps(ledger, sampling, late=device.type != "cpu")
-        sampling.draws.at_start = clipping.start
-        hook: Callable[[Any], None] | None = optimizer.step_hook
-        if isinstance(hook, AccountantHook):
-            hook.accountant.follow(ledger)
-        self._step_hook = hook
+        self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
+        if isinstance(self._step_hook, AccountantHook):
+            self._step_hook.accountant.follow(ledger)
+        sampling.watch(clipping.start)
         self._pre_step = optimizer.pre_step
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
+
+        self._untouched = self._versions() if not ledger.steps else None
 
     # What is claimed
 
     def claims(self, delta: float = 1e-5, **options: Any) -> list[Claim]:
         """All claims of the run so far; see ``Ledger.claims``."""
         self.settle()
+        if not self.ledger.steps and self._versions() != self._untouched:
+            warnings.warn(
+                "Parameters were changed, but no step was recorded. If that was training, it was not with the "
+                "optimizer given to watch.",
+                stacklevel=2,
+            )
         return self.ledger.claims(delta, **options)
 
     def statement(self, delta: float = 1e-5, **options: Any) -> str:
@@ -135,7 +138,6 @@ class Watch:
         if self._optimizer.__dict__.get("pre_step") != self._before_step:
             return
         self._sampling.release()
-        self._clipping.release()
         del self._optimizer.pre_step
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
@@ -189,12 +191,12 @@ class Watch:
 
     def _prepare(self) -> bool:
         """Note what this batch adds to the sum; and if the sum is complete, whether it may be released."""
-        self._note_batch()
-        if self._optimizer._check_skip_next_step(pop_next=False):
-            return True
         for one in self._normalising:
             if one.training:
                 raise _refuse_normalising(one)
+        self._note_batch()
+        if self._optimizer._check_skip_next_step(pop_next=False):
+            return True
         self._audit_norms = self._norms_of_audit()
         if not self._allowed(self._sum()):
             self._stop()
@@ -203,7 +205,7 @@ class Watch:
     def _note_batch(self) -> None:
         if self._optimizer.params[0].summed_grad is None:
             self._parts.clear()
-        batches, norms = self._clipping.batches(), self._clipping.norms()
+        norms, batches = self._clipping.norms(), self._clipping.batches()
         clip = self._clipping.clip()
         for draw, those in self._sampling.draws.use(batches, part=self._clipping.is_part):
             self._parts.append((draw, norms[those].detach(), clip))
@@ -221,6 +223,9 @@ class Watch:
             audit=self._audit_norms,
             caveats=(*self._clipping.caveats, *(("earlier-norms",) if self._earlier else ())),
         )
+
+    def _versions(self) -> list[int]:
+        return [one._version for one in self._model._module.parameters()]
 
     def _drop_sum(self) -> None:
         """Nothing of the sum will be released."""
@@ -244,7 +249,7 @@ class Watch:
             return True
         costs = self._steps.costs(released)
         # What audit records of an epoch cost is known at its end only: until then it is the clip bound.
-        audit = released.whole(released.audit) if costs.sample_rate < 1 else None
+        audit = released.whole(released.audit) if self._budget.gated and costs.sample_rate < 1 else None
         return costs.steps == 0 or self._budget.allows(**asdict(costs), audit=audit)
 
     def _look_ahead(self, released: Sum) -> None:
@@ -308,6 +313,13 @@ def _check_model(model: Any) -> None:
     for module in inner.modules() if isinstance(inner, nn.Module) else ():
         if _couples(module) and (module.training or any(one.requires_grad for one in module.parameters())):
             raise _refuse_normalising(module)
+
+
+def _check_no_checkpoint(optimizer: Any) -> None:
+    """A new ledger cannot contain the steps of a checkpoint that was loaded."""
+    hook = optimizer.step_hook
+    if isinstance(hook, AccountantHook) and hook.accountant.resumes:
+        raise refuse("ledger", "a new one", "Ledger.open of the ledger that the checkpoint which was loaded belongs to")
 
 
 def _check_records(ledger: Ledger, audit: AuditRecords | None) -> None:
