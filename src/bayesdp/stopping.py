@@ -51,6 +51,7 @@ class StopWhen:
         self._checked = 0
         self._costs: FloatArray | None = None
         self._counted = 0
+        self._amendments = 0
 
     @property
     def gated(self) -> bool:
@@ -132,18 +133,28 @@ class StopWhen:
         return self._gate.met((self._costs_now() + more * step) * _ROUND_UP)
 
     def _costs_now(self) -> FloatArray:
-        """Costs of all steps in the ledger: those recorded since the last question are added, or all are counted."""
+        """Costs of all steps in the ledger: those recorded since the last question are added, or all are counted.
+
+        The last step is added anew each time, as it may be amended.
+        """
         assert self._gate is not None
-        audit, bins = self.ledger.audit, self.ledger.history.bins
-        if self._costs is None or audit.steps - len(audit.journal) > self._counted:
-            self._costs = self.ledger.costs([self._gate.at])[:, 0] if audit.steps else np.zeros(self._gate.records)
-        else:
-            for entry in audit.entries(self._counted, audit.steps):
-                assert entry.keys is not None
-                keys = np.broadcast_to(np.asarray(entry.keys, np.uint16), self._gate.records)
-                self._costs = self._costs + self._step_costs(bins, entry.rate, keys)
-        self._counted = audit.steps
-        return self._costs
+        audit, history = self.ledger.audit, self.ledger.history
+        amended = history.amendments != self._amendments and self._counted == audit.steps
+        if self._costs is None or amended or audit.steps - len(audit.journal) > self._counted:
+            self._costs = self.ledger.costs([self._gate.at])[:, 0]
+            self._counted, self._amendments = audit.steps, history.amendments
+        while self._counted < audit.steps - 1:
+            self._costs = self._costs + self._entry_costs(self._counted)
+            self._counted += 1
+        return self._costs if self._counted == audit.steps else self._costs + self._entry_costs(self._counted)
+
+    def _entry_costs(self, before: int) -> FloatArray:
+        """What the step after so many cost each audit record, [m]."""
+        assert self._gate is not None
+        [entry] = self.ledger.audit.entries(before, before + 1)
+        assert entry.keys is not None
+        keys = np.broadcast_to(np.asarray(entry.keys, np.uint16), self._gate.records)
+        return self._step_costs(self.ledger.history.bins, entry.rate, keys)
 
     def _step_costs(self, bins: Bins, rate: int, keys: Keys) -> FloatArray:
         """What one step costs each audit record at the order of the gate, [m]."""

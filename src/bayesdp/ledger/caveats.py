@@ -22,6 +22,7 @@ CAVEATS = {
         "data without a record is data in which it contributes nothing, while batches stay as they are", "nothing"
     ),
     "earlier-norms": Caveat("at some steps the norms of audit records were those of an earlier step", "audit"),
+    "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
     "sampling-mismatch": Caveat(
         "batches that were drawn do not fit the sampling rate, so the figures may be too small", "everything"

@@ -58,7 +58,7 @@ class CostTable:
         """K_x(lambda), [n, L], for histograms whose bins are among those given."""
         total = np.zeros((histogram.counts.shape[1], len(self._lambdas)))
         rates, starts = np.unique(histogram.bins >> 16, return_index=True)  # bins are in ascending order
-        ends = [*starts[1:].tolist(), len(histogram.bins)]
+        ends = [*starts[1:].tolist(), len(histogram.bins)][: len(starts)]
         for rate, first, last in zip(rates.tolist(), starts.tolist(), ends, strict=True):
             total += self._one_rate(self._tables[rate], histogram.bins[first:last], histogram.counts[first:last])
         return total * _ROUND_UP

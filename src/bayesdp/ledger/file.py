@@ -167,7 +167,9 @@ class LedgerFile:
             if _digest(norms) != step.norms_digest:
                 raise LedgerError(self.path, f"step {expected}: its norms were changed or removed")
             if said is not None and said[0] == expected and said[1] != previous:
-                raise LedgerError(self.path, f"step {expected} is not the one that was written")
+                said = head.read(self._real)  # it may have been recorded again since
+                if said is not None and said[0] == expected and said[1] != previous:
+                    raise LedgerError(self.path, f"step {expected} is not the one that was written")
             yield StoredStep(step, previous, journal, batch, norms)
             expected += 1
         for table in _BESIDE:

@@ -49,6 +49,8 @@ class History:
         self.first_time: float | None = None
         self.last_time: float | None = None
         self.last: Step | None = None
+        self.amendments = 0
+        "How often a last step was recorded again."
         self._hashes = bytearray(first_hash)
 
     def add(self, step: Step, step_hash: bytes) -> None:
@@ -56,19 +58,28 @@ class History:
         self.steps = step.number
         self.last = step
         self.bins.place(step.noise_std, step.sample_rate, step.clip)
-        settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, step.source, step.caveats)
-        if not self.stretches or self.stretches[-1].settings() != settings:
-            self.stretches.append(Stretch(*settings, first=step.number))
-        self.stretches[-1].steps += 1
+        self._lengthen(step)
         self.audited_steps += step.audited > 0
         self.audit_clipped += step.audit_clipped
         self.first_time = step.time if self.first_time is None else self.first_time
         self.last_time = step.time
         self._hashes += step_hash
 
+    def _lengthen(self, step: Step) -> None:
+        """The last stretch, or a new one."""
+        settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, step.source, step.caveats)
+        if not self.stretches or self.stretches[-1].settings() != settings:
+            self.stretches.append(Stretch(*settings, first=step.number))
+        self.stretches[-1].steps += 1
+
     def amend(self, step: Step, step_hash: bytes) -> None:
-        """Another record of the last step, with the same settings."""
+        """Another record of the last step, with the same settings but for its caveats."""
         assert self.last is not None
+        self.amendments += 1
+        self.stretches[-1].steps -= 1
+        if not self.stretches[-1].steps:
+            self.stretches.pop()
+        self._lengthen(step)
         self.audited_steps += (step.audited > 0) - (self.last.audited > 0)
         self.audit_clipped += step.audit_clipped - self.last.audit_clipped
         self.last = step

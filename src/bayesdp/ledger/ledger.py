@@ -20,7 +20,7 @@ from bayesdp.conversion import record_epsilons
 from bayesdp.ledger import chain, grid, snapshots
 from bayesdp.ledger.batches import PrivateBatch, pack_norms, unpack_norms
 from bayesdp.ledger.bins import Bins, Place
-from bayesdp.ledger.caveats import CAVEATS, joined
+from bayesdp.ledger.caveats import CAVEATS, joined, split
 from bayesdp.ledger.chain import Step
 from bayesdp.ledger.costs import audit_costs
 from bayesdp.ledger.database import MEMORY
@@ -233,6 +233,11 @@ class Ledger:
         return self._audit.records or 0
 
     @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called: it can be read on, and no step can be recorded."""
+        return not self._file.is_open
+
+    @property
     @_locked
     def seal(self) -> str:
         """One hash over all steps and counts: note it elsewhere, and nothing can be changed unseen."""
@@ -355,30 +360,31 @@ class Ledger:
         return stored, Entry(place.rate, place.clip_key if keys is None else keys)
 
     @_locked
-    def amend(self, *, audit: Any = None, batch: Any = None) -> int:
-        """Record the last step again, with norms that were not known before; on disk when this returns its number.
+    def amend(self, step: int, *, audit: Any = None, batch: Any = None, caveats: Iterable[str] = ()) -> None:
+        """Record the last step again, with norms that were not known before; on disk when this returns.
 
         Until then audit records are charged at the clip bound: a step may be recorded before its result is used, and
-        its norms given afterwards. What is not given is left out.
+        its norms given afterwards. Norms that are not given are left out; caveats are added to those it has.
         """
+        number, added = self._number(step), split(joined(caveats))
         audited = None if audit is None else self._audit_norms(audit)
         drawn = None if batch is None else _norms("batch", batch)
         last = self._now().last
-        if last is None or any(one.through >= last.number for one in self._audit.slices):
-            raise LedgerError(self.path, "has no step whose norms could still be given")
+        if last is None or last.number != number or any(one.through >= number for one in self._audit.slices):
+            raise LedgerError(self.path, f"step {number} is not its last, or it was closed: its norms are final")
         self._begin()
         try:
             if audited is not None and self._audit.records is None:
                 self._audit.set_records(len(audited))
-            previous = self._history.hash_at(last.number - 1)
-            stored, entry = self._with_norms(last, previous, audited, drawn)
+            previous = self._history.hash_at(number - 1)
+            again = replace(last, caveats=joined([*split(last.caveats), *added]))
+            stored, entry = self._with_norms(again, previous, audited, drawn)
             self._file.replace_last(stored, previous)
             self._history.amend(stored.step, stored.hash)
             self._audit.amend(entry)
         except BaseException:
             self._stale = True
             raise
-        return last.number
 
     @_locked
     def close(self) -> None:

@@ -9,13 +9,14 @@ from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
 from bayesdp.ledger import Ledger, LedgerError
+from bayesdp.ledger.clip_bound import MOST_SETTINGS
 from bayesdp.validation import InvalidInputError, refuse
-from bayesdp.worst_case import worst_case_of
+from bayesdp.worst_case import Run, worst_case_of
 
 if TYPE_CHECKING:
     from bayesdp.claim import Claim
 
-_LEDGER = "bayesdp_ledger"
+_LEDGER, _ELSEWHERE = "bayesdp_ledger", "bayesdp_elsewhere"
 
 
 class Accountant(IAccountant):
@@ -27,9 +28,12 @@ class Accountant(IAccountant):
 
     def __init__(self) -> None:
         super().__init__()
-        self.history: list[tuple[float, float, int]] = []
+        self.history: list[Run] = []
         self.ledger: Ledger | None = None
-        "Set by ``watch``."
+        "The last one that ``watch`` gave it."
+        self._ledgers: list[Ledger] = []
+        self._elsewhere: list[Run] = []
+        "Steps that are in no ledger: before ``watch``, or after the watch was closed."
         self._expected: Mapping[str, Any] | None = None
 
     @classmethod
@@ -38,18 +42,25 @@ class Accountant(IAccountant):
         return "bayesdp"
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """One more step."""
-        noise, rate = float(noise_multiplier), float(sample_rate)
-        if self.history and self.history[-1][:2] == (noise, rate):
-            self.history[-1] = (noise, rate, self.history[-1][2] + 1)
-        else:
-            self.history.append((noise, rate, 1))
+        """One more step, which is in no ledger."""
+        self.count(noise_multiplier, sample_rate, recorded=False)
+
+    def count(self, noise_multiplier: float, sample_rate: float, *, recorded: bool) -> None:
+        """One more step; ``recorded``: it is in a ledger."""
+        for runs in [self.history] if recorded else [self.history, self._elsewhere]:
+            noise, rate, steps = float(noise_multiplier), float(sample_rate), 1
+            if runs and runs[-1][:2] == (noise, rate):
+                steps += runs.pop()[2]
+            runs.append((noise, rate, steps))
 
     def get_epsilon(self, delta: float, **_: Any) -> float:
         """The worst case so far; 0 before the first step."""
-        if self.ledger is not None and self.ledger.steps:
-            return self.ledger.worst_case(delta).epsilon
-        return worst_case_of(self.history, delta=delta).epsilon
+        if not self._ledgers:
+            return worst_case_of(self.history, delta=delta).epsilon
+        if len(self._ledgers) == 1 and not self._elsewhere:
+            return self._ledgers[0].worst_case(delta).epsilon
+        recorded = [run for ledger in self._ledgers for run in ledger.history.merged(MOST_SETTINGS)]
+        return worst_case_of([*self._elsewhere, *recorded], delta=delta).epsilon
 
     def claims(self, delta: float = 1e-5, **options: Any) -> list[Claim]:
         """All claims of the ledger; see ``Ledger.claims``."""
@@ -62,7 +73,7 @@ class Accountant(IAccountant):
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
         """The hook by which ``watch`` finds its accountant."""
-        return AccountantHook(self, super().get_optimizer_hook_fn(sample_rate))
+        return AccountantHook(self, sample_rate)
 
     @property
     def resumes(self) -> bool:
@@ -74,12 +85,15 @@ class Accountant(IAccountant):
         if self._expected is not None:
             check_continues(ledger, self._expected)
         self.ledger = ledger
+        if ledger not in self._ledgers:
+            self._ledgers.append(ledger)
 
     def state_dict(self, destination: Any = None) -> Any:
         """For a checkpoint: the steps, and which ledger has them."""
         state = super().state_dict(destination)
         if self.ledger is not None:
             state[_LEDGER] = ledger_state(self.ledger)
+            state[_ELSEWHERE] = list(self._elsewhere)
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
@@ -89,25 +103,29 @@ class Accountant(IAccountant):
             check_continues(self.ledger, expected)
         super().load_state_dict(state_dict)
         self.history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in self.history]
+        self._elsewhere = list(self.history) if expected is None else list(state_dict.get(_ELSEWHERE, []))
         self._expected = expected
 
 
 class AccountantHook:
     """What Opacus calls after each step."""
 
-    def __init__(self, accountant: Accountant, count: Callable[[DPOptimizer], None]) -> None:
+    def __init__(self, accountant: Accountant, sample_rate: float) -> None:
         self.accountant = accountant
-        self._count = count
+        self.watched = False
+        "Whether the steps of this optimizer are in a ledger."
+        self._sample_rate = sample_rate
 
     def __call__(self, optimizer: DPOptimizer) -> None:
-        """Count it."""
-        self._count(optimizer)
+        """Count it, as every accountant of Opacus does."""
+        rate = self._sample_rate * optimizer.accumulated_iterations
+        self.accountant.count(optimizer.noise_multiplier, rate, recorded=self.watched)
 
 
 def ledger_state(ledger: Ledger) -> dict[str, Any]:
-    """Where a ledger stood, for a checkpoint."""
-    history = ledger.history
-    return {"run": ledger.run, "steps": history.steps, "hash": history.hash.hex()}
+    """Where a ledger stood, for a checkpoint; the hash is of the step before the last, which may still be amended."""
+    steps = ledger.steps
+    return {"run": ledger.run, "steps": steps, "hash": ledger.history.hash_at(max(steps - 1, 0)).hex()}
 
 
 def check_continues(ledger: Ledger, state: Mapping[str, Any]) -> None:
@@ -118,5 +136,5 @@ def check_continues(ledger: Ledger, state: Mapping[str, Any]) -> None:
         raise InvalidInputError(f"state={dict(state)!r}: expected what state_dict gave.") from None
     if ledger.run != run:
         raise LedgerError(ledger.path, f"is of run {ledger.run}, the checkpoint of run {run}")
-    if ledger.steps < steps or ledger.history.hash_at(steps).hex() != link:
+    if ledger.steps < steps or ledger.history.hash_at(max(steps - 1, 0)).hex() != link:
         raise LedgerError(ledger.path, f"does not contain the {steps} steps before the checkpoint")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import MethodType
 from typing import Any
 
 import torch
@@ -29,9 +30,11 @@ _LIKELY_EMPTY = 1e-9  # the probability of an empty batch in an epoch that adapt
 class Flat:
     """One bound for the whole gradient."""
 
-    caveats: tuple[str, ...] = ()
+    caveats: frozenset[str] = frozenset()
     own_bound = False
     "Whether it clips with another bound than the one that scales the noise, so that they may differ."
+    in_parts = True
+    "Whether a sum may be made of several physical batches."
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         self.optimizer = optimizer
@@ -39,8 +42,7 @@ class Flat:
     def norms(self) -> torch.Tensor:
         """Of the records that are about to be added to the sum, before clipping, [b]."""
         grads: list[torch.Tensor] = self.optimizer.grad_samples
-        if grads[0].dtype not in (torch.float32, torch.float64):
-            raise refuse("grad_sample.dtype", grads[0].dtype, "float32 or float64: norms of less are not exact enough")
+        _check_exact(grads)
         if not len(grads[0]):
             return torch.zeros(0)
         return self.together([grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads])
@@ -51,20 +53,10 @@ class Flat:
         return grads if isinstance(grads, list) else [grads]
 
     def start(self) -> list[torch.Tensor]:
-        """A new iteration over the loader begins: the batches before it that will be in the next sum.
-
-        What BatchMemoryManager signalled about batches that will not come is forgotten: Opacus would take it for the
-        first batches of the new iteration.
-        """
-        self.optimizer._step_skip_queue.clear()
+        """A new iteration over the loader begins: the batches before it that may be in the next sum."""
         grads = getattr(self.optimizer.params[0], "grad_sample", None)
         grads = grads if isinstance(grads, list) else [grads]
         return [grad for grad in grads if grad is not None and not hasattr(grad, "_processed")]
-
-    @property
-    def is_part(self) -> bool:
-        """Whether BatchMemoryManager made it, a part of a batch at a time."""
-        return bool(self.optimizer._step_skip_queue)
 
     def together(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
         """One norm for each record [b] from those by parameter, each [b]."""
@@ -82,6 +74,12 @@ class Flat:
     def beside(self) -> float:
         """The norm of what else is released about each record with this noise, at right angles to its gradient."""
         return 0.0
+
+    def attach(self) -> None:
+        """From now on notice what is needed of the model."""
+
+    def release(self) -> None:
+        """Leave the model as it was."""
 
 
 class PerLayer(Flat):
@@ -112,7 +110,8 @@ class Adaptive(Flat):
     records that were drawn, which the theorem does not know: a caveat.
     """
 
-    caveats = ("drawn-size-public",)
+    caveats = frozenset({"drawn-size-public"})
+    in_parts = False  # the count is lost between them
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         super().__init__(model, optimizer, sampling)
@@ -122,12 +121,6 @@ class Adaptive(Flat):
                 "adaptive",
                 "batches that are never empty, on which adaptive clipping fails: larger ones, or rand_on_empty=True",
             )
-
-    def norms(self) -> torch.Tensor:
-        """Virtual steps lose what was counted."""
-        if self.is_part:
-            raise refuse("clipping", "adaptive", "flat clipping for BatchMemoryManager: it loses the adaptive count")
-        return super().norms()
 
     def noise_std(self) -> float:
         """What is left of the noise for the gradient is more than the noise multiplier says."""
@@ -149,30 +142,84 @@ class Ghost(Flat):
         if not isinstance(model, GradSampleHooksFastGradientClipping):
             raise refuse("model", model, "the model that make_private returned with grad_sample_mode='ghost'")
         self._module: Any = model
-        self._used: torch.Tensor | None = model._per_sample_gradient_norms
+        self._norms: torch.Tensor | None = None
+        self._clip = math.nan
+
+    def attach(self) -> None:
+        """Note norms and bound where the module finds the one and uses the other."""
+        self._module.get_norm_sample = _NotedNorms(self._module, self)
+
+    def release(self) -> None:
+        """Leave the module as it was."""
+        del self._module.get_norm_sample
+
+    def note(self, norms: torch.Tensor, clip: float) -> None:
+        """A backward pass; one before it that was not followed by a step is forgotten, as its gradient is."""
+        self._norms, self._clip = norms.detach(), clip
 
     def batches(self) -> list[torch.Tensor]:
         """The gradient is that of the last backward pass: of one batch, or of a part of one."""
-        return [self._module.per_sample_gradient_norms]
+        return [] if self._norms is None else [self._norms]
 
     def norms(self) -> torch.Tensor:
         """Those of the last backward pass."""
         if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
             raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
-        norms: torch.Tensor | None = self._module._per_sample_gradient_norms
-        if norms is None or norms is self._used:
+        if self._norms is None:
             raise refuse("loss", "no backward", "backward of the criterion that make_private returned, before the step")
-        self._used = norms
+        norms, self._norms = self._norms, None
+        parameters = self._module.trainable_parameters
+        _check_exact([one._norm_sample for one in parameters])
+        if any(one._forward_counter or hasattr(one, "_current_grad_sample") for one in parameters):
+            what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
+            raise refuse("model", "a pass without backward", what)
+        if norms.device.type == "cpu":  # elsewhere it would have to be waited for
+            self._check_length(norms)
         return norms
+
+    def _check_length(self, norms: torch.Tensor) -> None:
+        """That the gradient is no longer than those of its records: something else may have been added to it."""
+        length = math.hypot(*(float(one.grad.norm()) for one in self.optimizer.params if one.grad is not None))
+        if length > float(norms.clamp(max=self._clip).sum()) * (1 + 1e-4) + 1e-6:
+            what = "one no longer than the clipped gradients of its records together: something else was added to it"
+            raise refuse("|gradient|", length, what)
 
     def start(self) -> list[torch.Tensor]:
         """A backward pass before it is not followed by a step."""
-        self._used = self._module._per_sample_gradient_norms
+        self._norms = None
         return super().start()
 
     def clip(self) -> float:
-        """The module's own bound."""
-        return float(self._module.max_grad_norm)
+        """That of the last backward pass."""
+        return self._clip
+
+
+class _NotedNorms:
+    """In place of the module's ``get_norm_sample``; copies and pickles of the module have their own again."""
+
+    def __init__(self, module: Any, ghost: Ghost) -> None:
+        self._module, self._ghost = module, ghost
+
+    def __call__(self) -> torch.Tensor:
+        norms = _own_method(self._module)()
+        self._ghost.note(norms, float(self._module.max_grad_norm))
+        return norms
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _own_method(memo[id(self._module)])
+
+    def __reduce__(self) -> Any:
+        return _own_method, (self._module,)
+
+
+def _own_method(module: Any) -> Any:
+    return MethodType(type(module).get_norm_sample, module)
+
+
+def _check_exact(tensors: Sequence[torch.Tensor]) -> None:
+    for one in tensors:
+        if one.dtype not in (torch.float32, torch.float64):
+            raise refuse("grad_sample.dtype", one.dtype, "float32 or float64: norms of less are not exact enough")
 
 
 _WAYS: dict[type, type[Flat]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from bayesdp.ledger import Ledger
 from bayesdp.opacus.accountant import AccountantHook, check_continues, ledger_state
 from bayesdp.opacus.audit import AuditRecords
 from bayesdp.opacus.clipping import Flat, clipping_of
-from bayesdp.opacus.recording import PoissonSteps, ShuffledEpochs, Sum
-from bayesdp.opacus.sampling import Draw, Sampling
+from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.recording import PoissonSteps, ShuffledEpochs, Sum, numbers
+from bayesdp.opacus.sampling import Sampling
 from bayesdp.stopping import StopWhen
 from bayesdp.validation import refuse
 
@@ -37,6 +39,7 @@ def watch(
     loss: Any = None,
     every: int = 1,
     between: Literal["clip", "last"] = "clip",
+    audit_batch: int = 128,
     budget: StopWhen | None = None,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
@@ -44,7 +47,8 @@ def watch(
     ``ledger``: where to record, or the path of a new one. ``audit``: (inputs, targets) of people from the same
     population who are not trained on; ``loss``: what is trained with. Their norms are computed at every ``every``-th
     step; at the others they are charged at the clip bound, or with between="last" as at the last, which makes
-    estimates of the claims that rest on them. ``budget``: training ends before the step that would exceed it.
+    estimates of the claims that rest on them; ``audit_batch`` of them are computed at once. ``budget``: training ends
+    before the step that would exceed it.
 
     What cannot be accounted is refused, now or at the step that shows it, before anything of that step is released.
     """
@@ -57,7 +61,7 @@ def watch(
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
     sampling = Sampling(data_loader)
     clipping = clipping_of(model, optimizer, sampling, loss)
-    records = None if audit is None else AuditRecords(audit, loss, model, clipping, every)
+    records = None if audit is None else AuditRecords(audit, loss, model, clipping, every=every, at_once=audit_batch)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
     else:
@@ -92,6 +96,8 @@ class Watch:
         self._owned = owned
         self._normalising = [one for one in model._module.modules() if _couples(one)]
         self._parts: list[tuple[Draw, torch.Tensor, float]] = []
+        "Of the sum so far: draw, norms, clip bound."
+        self._may_update = False
         self._audit_norms: torch.Tensor | None = None
         self._last_norms: torch.Tensor | None = None
         self._earlier = False
@@ -105,10 +111,13 @@ class Watch:
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.accountant.follow(ledger)
-        sampling.watch(clipping.start)
+            self._step_hook.watched = True
+        sampling.watch(self._start_iteration)
+        clipping.attach()
         self._pre_step = optimizer.pre_step
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
+        self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
 
         self._untouched = self._versions() if not ledger.steps else None
 
@@ -138,6 +147,10 @@ class Watch:
         if self._optimizer.__dict__.get("pre_step") != self._before_step:
             return
         self._sampling.release()
+        self._clipping.release()
+        self._guard.remove()
+        if isinstance(self._step_hook, AccountantHook):
+            self._step_hook.watched = False
         del self._optimizer.pre_step
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
@@ -163,16 +176,12 @@ class Watch:
 
     def _before_step(self, closure: Callable[[], float] | None = None) -> bool | None:
         """In place of what Opacus does before an update (clip, add to the sum, add noise): whether to update."""
+        self._may_update = False
         try:
-            if self.stopped or not self._prepare():
-                self._optimizer._check_skip_next_step()  # takes what was signalled about this batch
-                self._drop_sum()
-                return False
-            updates = self._pre_step(closure)
-            if updates and self._parts:
-                hook = self._optimizer.step_hook
-                raise refuse("step_hook", hook, "the hook that watch attached; attach your own before watch")
-            return updates
+            if not self.stopped and self._prepare():
+                return self._pre_step(closure)
+            self._drop_sum()
+            return False
         except BaseException:
             self._drop_sum()
             raise
@@ -183,9 +192,25 @@ class Watch:
         self._warn_if_changed(released)
         self._steps.record(released)
         self._parts.clear()
+        self._may_update = True
         if self._step_hook is not None:
             self._step_hook(optimizer)
         self._look_ahead(released)
+
+    def _check_recorded(self, *_: object) -> None:
+        """Before the wrapped optimizer updates: only after a step that was recorded, once."""
+        if not self._may_update:
+            hook = self._optimizer.step_hook
+            raise refuse(
+                "step_hook", hook, "the hook that watch attached, and steps of the optimizer that make_private returned"
+            )
+        self._may_update = False
+
+    def _start_iteration(self) -> list[torch.Tensor]:
+        """A batch that was left unfinished is not released: which of its records are in the sum depends on others."""
+        if any(self._sampling.draws.is_over(draw) for draw, _, _ in self._parts):
+            self._drop_sum()
+        return self._clipping.start()
 
     # Details
 
@@ -194,21 +219,28 @@ class Watch:
         for one in self._normalising:
             if one.training:
                 raise _refuse_normalising(one)
-        self._note_batch()
-        if self._optimizer._check_skip_next_step(pop_next=False):
+        if self._note_batch():
             return True
         self._audit_norms = self._norms_of_audit()
         if not self._allowed(self._sum()):
             self._stop()
         return not self.stopped
 
-    def _note_batch(self) -> None:
+    def _note_batch(self) -> bool:
+        """What is about to be added to the sum; whether more of the same draw will follow."""
         if self._optimizer.params[0].summed_grad is None:
             self._parts.clear()
-        norms, batches = self._clipping.norms(), self._clipping.batches()
-        clip = self._clipping.clip()
-        for draw, those in self._sampling.draws.use(batches, part=self._clipping.is_part):
-            self._parts.append((draw, norms[those].detach(), clip))
+        batches, norms, clip = self._clipping.batches(), self._clipping.norms(), self._clipping.clip()
+        parts = self._sampling.draws.use(batches)
+        more = parts[-1].more
+        if more and not self._clipping.in_parts:
+            raise refuse("clipping", "adaptive", "flat clipping for BatchMemoryManager: it loses the adaptive count")
+        for part, some in zip(parts, norms.split([len(one) for one in batches]), strict=True):
+            real = some if part.draw.records else some[:0]  # without the sample that was invented for an empty batch
+            self._parts.append((part.draw, real.detach(), clip))
+        # What BatchMemoryManager signals may belong to batches that were drawn ahead, or never came.
+        self._optimizer._step_skip_queue[:] = [True] if more else []
+        return more
 
     def _sum(self) -> Sum:
         """What is about to be released."""
@@ -221,8 +253,15 @@ class Watch:
             beside=self._clipping.beside(),
             parts=[(draw, norms) for draw, norms, _ in self._parts],
             audit=self._audit_norms,
-            caveats=(*self._clipping.caveats, *(("earlier-norms",) if self._earlier else ())),
+            caveats=self._clipping.caveats | self._caveats(),
         )
+
+    def _caveats(self) -> frozenset[str]:
+        used: Counter[Draw] = Counter()
+        for draw, norms, _ in self._parts:
+            used[draw] += len(norms)
+        left_out = any(records < draw.records for draw, records in used.items())
+        return frozenset(["left-out"] * left_out + ["earlier-norms"] * self._earlier)
 
     def _versions(self) -> list[int]:
         return [one._version for one in self._model._module.parameters()]
@@ -232,6 +271,7 @@ class Watch:
         for one in self._optimizer.params:
             one.summed_grad = None
         self._optimizer._is_last_step_skipped = False
+        self._optimizer._step_skip_queue.clear()
         self._parts.clear()
 
     def _norms_of_audit(self) -> torch.Tensor | None:
@@ -249,13 +289,18 @@ class Watch:
             return True
         costs = self._steps.costs(released)
         # What audit records of an epoch cost is known at its end only: until then it is the clip bound.
-        audit = released.whole(released.audit) if self._budget.gated and costs.sample_rate < 1 else None
+        audit = None
+        if self._budget.gated:
+            self.settle()
+            if costs.sample_rate < 1 and released.audit is not None:
+                audit = numbers("audit", released.whole(released.audit))
         return costs.steps == 0 or self._budget.allows(**asdict(costs), audit=audit)
 
     def _look_ahead(self, released: Sum) -> None:
         """Draw no further batch if another step like this one could not be taken, so that the loop ends."""
         if self._budget is not None and not self._budget.gated:
-            next_one = replace(released, parts=[self._sampling.draws.next_part()])
+            draw = self._sampling.draws.next_one(released.parts[-1][0])
+            next_one = replace(released, parts=[(draw, torch.zeros(0))])
             if not self._allowed(next_one):
                 self._stop()
 
