@@ -79,6 +79,32 @@ def test_with_a_watch_epsilon_is_that_of_the_ledger() -> None:
     assert [claim.kind for claim in run.engine.accountant.claims(shares=[0.5])[:2]] == ["proved", "ex-post"]
 
 
+def test_steps_that_are_in_no_ledger_count_as_well(tmp_path: Path) -> None:
+    """Before watch, after the watch was closed, in another ledger, in a checkpoint without a ledger."""
+
+    def worst(steps: int) -> float:
+        return bayesdp.worst_case_of([(1.0, 0.1, steps)]).epsilon
+
+    run = private_run(accountant="bayesdp")
+    run.train(most=3)
+    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger()):
+        run.train(most=2)
+        assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(5))
+    run.train(most=4)
+    assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(9))
+    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger()):
+        run.train(most=1)
+        assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(10))
+    run = private_run(accountant="bayesdp")
+    run.train(most=3)
+    checkpoint(run, tmp_path / "saved")
+    run = private_run(accountant="bayesdp")
+    load(run, tmp_path / "saved")
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger())
+    run.train(most=2)
+    assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(5))
+
+
 @pytest.mark.parametrize("accountant", ["prv", "rdp"])
 def test_other_accountants_report_what_they_did_before(accountant: str) -> None:
     epsilons = []

@@ -199,3 +199,103 @@ def test_a_ledger_with_a_gate_knows_its_records() -> None:
     run, ledger = private_run(), Ledger(gate=gate)
     with pytest.raises(InvalidInputError, match=r"len\(audit\)=20: expected the 500"):
         watch(run, ledger, audit=some_data(20, seed=9), loss=run.loss)
+
+
+def test_an_audit_pass_that_was_interrupted_leaves_nothing_behind() -> None:
+    torch.manual_seed(0)
+    data = some_data(40)
+    layers = (
+        nn.Unflatten(1, (1, 3, 4)),
+        nn.Conv2d(1, 5, 2),
+        nn.Tanh(),
+        nn.Conv2d(5, 3, 2),
+        nn.Flatten(),
+        nn.Linear(6, 3),
+    )
+    run, ledger = private_run(nn.Sequential(*layers), data=data, batch=40), Ledger(keep_norms=True)
+    interrupt = iter([False, True])
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if next(interrupt, False):
+            raise KeyboardInterrupt
+        return nn.functional.cross_entropy(output, target)
+
+    watch(run, ledger, audit=data, loss=loss)
+    run.train()
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    run.train(3)
+    for step in range(1, ledger.steps + 1):
+        assert np.allclose(audit_norms(ledger, step), batch_norms(ledger, step), rtol=2e-4)
+
+
+class Odd(nn.Module):
+    """Counts its passes, draws from NumPy, keeps what it computed under a name that Opacus uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+        self.register_buffer("passes", torch.zeros(()))
+        self.activations: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        self.activations = self.layer(x) * float(np.random.uniform(0.5, 1.5))  # noqa: NPY002
+        return self.activations
+
+
+def test_audit_passes_leave_the_model_and_random_numbers_alone() -> None:
+    results = []
+    for watched in (False, True):
+        np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        model = nn.Sequential(Odd())
+        model[0]._parameters["layer"] = None  # no parameters of its own: Opacus refuses buffers beside them
+        del model[0]._parameters["layer"]
+        run = private_run(model)
+        if watched:
+            watch(run, Ledger(), audit=some_data(20, seed=9), loss=run.loss)
+        run.train()
+        results.append((run.parameters.tobytes(), float(model[0].passes)))
+    assert results[0] == results[1]
+
+
+def test_evaluation_mode_between_backward_and_step() -> None:
+    run, ledger = private_run(), Ledger(keep_norms=True)
+    watch(run, ledger, audit=some_data(20, seed=9), loss=run.loss)
+    x, y = next(iter(run.loader))
+    run.loss(run.model(x), y).backward()
+    run.model.eval()
+    run.optimizer.step()
+    assert len(audit_norms(ledger, 1)) == 20
+
+
+def test_layers_that_are_trained_later() -> None:
+    model = small_model()
+    data = some_data(40)
+    run, ledger = private_run(model, data=data, batch=40), Ledger(keep_norms=True)
+    watch(run, ledger, audit=data, loss=run.loss)
+    run.train()
+    model[0].weight.requires_grad_(False)
+    model[0].weight.requires_grad_(True)
+    run.train()
+    assert np.allclose(audit_norms(ledger, 2), batch_norms(ledger, 2), rtol=1e-4)
+
+
+def test_models_that_are_compiled_and_inputs_with_more_axes() -> None:
+    data = some_data(40)
+    grid = data[0].reshape(40, 1, 3, 4), data[1]
+    wide = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Flatten(), nn.Linear(15, 3))
+    for model, records in ((torch.compile(small_model(), backend="eager"), data), (wide, grid)):
+        run, ledger = private_run(model, data=records, batch=40), Ledger(keep_norms=True)
+        watch(run, ledger, audit=records, loss=run.loss)
+        run.train(2)
+        assert np.allclose(audit_norms(ledger, 2), batch_norms(ledger, 2), rtol=1e-4)
+
+
+def test_a_mean_that_depends_on_the_batch_is_refused() -> None:
+    run = private_run()
+    x, y = some_data(20, seed=9)
+    y[3] = -100
+    with pytest.raises(InvalidInputError, match=r"loss\.ignore_index=-100: expected no targets that are ignored"):
+        watch(run, Ledger(), audit=(x, y), loss=nn.CrossEntropyLoss())

@@ -766,3 +766,42 @@ def test_training_with_another_optimizer_is_noticed(ledger: Ledger) -> None:
     again.step()
     with pytest.warns(UserWarning, match="Parameters were changed, but no step was recorded"):
         watched.claims()
+
+
+def test_ghost_norms_of_another_pass_are_refused(ledger: Ledger) -> None:
+    """A forward pass without backward leaves Opacus with norms of an earlier batch, by which it would clip."""
+    layers = nn.Unflatten(1, (1, 3, 4)), nn.Conv2d(1, 3, (3, 4)), nn.Flatten()
+    run = private_run(nn.Sequential(*layers), mode="ghost", poisson_sampling=False, shuffle=True)
+    watch(run, ledger)
+    run.train(most=1)
+    before = run.parameters
+    run.model(some_data(20)[0])
+    with pytest.raises(InvalidInputError, match="a pass without backward"):
+        run.train(most=1)
+    assert np.array_equal(run.parameters, before)
+
+
+def test_what_is_added_to_a_ghost_gradient_is_refused(ledger: Ledger) -> None:
+    """It was not clipped."""
+    run = private_run(mode="ghost")
+    watch(run, ledger)
+    x, y = next(iter(run.loader))
+    run.optimizer.zero_grad()
+    run.loss(run.model(x), y).backward()
+    (100 * sum(one.square().sum() for one in run.model.parameters())).backward()
+    before = run.parameters
+    with pytest.raises(InvalidInputError, match=r"\|gradient\|=.*something else was added"):
+        run.optimizer.step()
+    assert np.array_equal(run.parameters, before)
+    assert ledger.steps == 0
+
+
+def test_a_ghost_bound_that_changes_after_the_backward_pass_is_refused(ledger: Ledger) -> None:
+    run = private_run(mode="ghost")
+    watch(run, ledger)
+    x, y = next(iter(run.loader))
+    run.loss(run.model(x), y).backward()
+    run.model.max_grad_norm = run.optimizer.max_grad_norm = 0.25
+    with pytest.raises(InvalidInputError, match=r"max_grad_norm=0\.25: expected the bound 1"):
+        run.optimizer.step()
+    assert ledger.steps == 0

@@ -31,7 +31,7 @@ class AuditRecords:
     def __init__(self, audit: Any, loss: Any, model: Any, clipping: Flat, *, every: int, at_once: int) -> None:
         inputs, targets = _pair(audit)
         self._loss = _reduced(loss, model.loss_reduction, targets)
-        self._live: nn.Module = model._module
+        self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)  # past torch.compile
         self._clipping = clipping
         self._every = count("every", every, minimum=1)
         self._at_once = count("audit_batch", at_once, minimum=1)
@@ -100,7 +100,7 @@ class AuditRecords:
         return self._clipping.optimizer.params
 
     def _new_twin(self) -> nn.Module:
-        with _without_opacus_hooks(self._live):
+        with _without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
             twin = copy.deepcopy(self._live)
         self._twins = dict(zip(map(id, self._live.parameters()), twin.parameters(), strict=True))
         measured = {id(one) for one in self._measured()}
@@ -178,9 +178,9 @@ def _same_random_numbers(devices: list[int]) -> Generator[None]:
 
 
 @contextmanager
-def _without_opacus_hooks(module: nn.Module) -> Generator[None]:
+def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
     """For the time of copying, the hooks and the leftovers of Opacus are put aside."""
-    hooks = {handle.id for handle in getattr(module, "autograd_grad_sample_hooks", [])}
+    hooks = {handle.id for handle in handles}
     aside: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for one in module.modules():
         before = dict(one.__dict__)

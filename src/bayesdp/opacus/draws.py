@@ -25,7 +25,6 @@ from bayesdp.validation import refuse
 
 STATE = "_bayesdp_draws"
 _ITERATION = "_bayesdp_iteration"
-_LEFT_BEHIND = 1  # batches that may still be used when a later one was: loops that fetch one ahead
 
 
 @dataclass(frozen=True)
@@ -125,9 +124,11 @@ class Draws:
             found.insert(0, part)
         for number in {part.draw.iteration for part in found}:
             last = max(part.draw.number for part in found if part.draw.iteration == number)
-            older = [one for one in self._unused if one.draw.iteration == number and one.draw.number < last]
-            for one in older[:-_LEFT_BEHIND]:
-                self._unused.remove(one)
+            left = [one for one in self._unused if one.draw.iteration == number]
+            if len(left) > 1:  # one may still be used, in loops that fetch one batch ahead
+                for one in left:
+                    if one.draw.number < last:
+                        self._unused.remove(one)
         return found
 
     def next_one(self, like: Draw) -> Draw:
