@@ -282,6 +282,7 @@ def test_layers_that_are_trained_later() -> None:
     assert np.allclose(audit_norms(ledger, 2), batch_norms(ledger, 2), rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own
 def test_models_that_are_compiled_and_inputs_with_more_axes() -> None:
     data = some_data(40)
     grid = data[0].reshape(40, 1, 3, 4), data[1]
