@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import math
@@ -805,3 +806,25 @@ def test_a_ghost_bound_that_changes_after_the_backward_pass_is_refused(ledger: L
     with pytest.raises(InvalidInputError, match=r"max_grad_norm=0\.25: expected the bound 1"):
         run.optimizer.step()
     assert ledger.steps == 0
+
+
+@pytest.mark.parametrize("how", ["as it is", "other norms first", "no norms"])
+def test_norms_are_those_of_opacus_or_computed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """What Opacus computes while it clips is used only if it is what we would compute."""
+    clip = DPOptimizer.clip_and_accumulate
+
+    def other(self: Any) -> None:
+        if how == "other norms first":
+            for grad in self.grad_samples:
+                (2 * grad.reshape(len(grad), -1)).norm(2, dim=-1)
+        with torch._C.DisableTorchFunction() if how == "no norms" else contextlib.nullcontext():
+            clip(self)
+
+    monkeypatch.setattr(DPOptimizer, "clip_and_accumulate", other)
+    run = private_run()
+    watched = watch(run, ledger)
+    for x, y in run.loader:
+        expected = np.linalg.norm(norms_by_autograd(run.model._module, x, y), axis=1)
+        run.step(x, y)
+        assert np.allclose(batch_norms(ledger, ledger.steps), expected, rtol=1e-4)
+    assert watched._clipping._sees_norms is (how == "as it is")

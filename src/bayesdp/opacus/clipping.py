@@ -20,6 +20,7 @@ from opacus.optimizers import (
     DPPerLayerOptimizer,
 )
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
+from torch.overrides import TorchFunctionMode
 
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.validation import refuse
@@ -38,14 +39,27 @@ class Flat:
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         self.optimizer = optimizer
+        self._clip_and_accumulate = optimizer.clip_and_accumulate
+        self._sees_norms: bool | None = None
 
-    def norms(self) -> torch.Tensor:
-        """Of the records that are about to be added to the sum, before clipping, [b]."""
+    def add_to_sum(self) -> torch.Tensor:
+        """Let Opacus clip a batch and add it to the sum; norms of its records before clipping, [b].
+
+        They are those that Opacus computes itself on the way, after a look at the first batch whether that is so.
+        """
         grads: list[torch.Tensor] = self.optimizer.grad_samples
         _check_exact(grads)
+        with _SeenNorms() as seen:
+            self._clip_and_accumulate()
         if not len(grads[0]):
             return torch.zeros(0)
-        return self.together([grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads])
+        norms = self.together(found) if (found := seen.of(grads)) else None
+        if norms is None or not self._sees_norms:
+            own = self.together([grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads])
+            if self._sees_norms is None:
+                self._sees_norms = norms is not None and torch.allclose(norms, own, rtol=1e-5, equal_nan=True)
+            return own
+        return norms
 
     def batches(self) -> list[torch.Tensor]:
         """Of each batch that is about to be added, something with a row for each record."""
@@ -76,10 +90,12 @@ class Flat:
         return 0.0
 
     def attach(self) -> None:
-        """From now on notice what is needed of the model."""
+        """From now on Opacus clips when ``add_to_sum`` says so, a moment earlier than it would."""
+        self.optimizer.clip_and_accumulate = lambda: None
 
     def release(self) -> None:
-        """Leave the model as it was."""
+        """Leave everything as it was."""
+        del self.optimizer.clip_and_accumulate
 
 
 class PerLayer(Flat):
@@ -161,8 +177,8 @@ class Ghost(Flat):
         """The gradient is that of the last backward pass: of one batch, or of a part of one."""
         return [] if self._norms is None else [self._norms]
 
-    def norms(self) -> torch.Tensor:
-        """Those of the last backward pass."""
+    def add_to_sum(self) -> torch.Tensor:
+        """Norms of the last backward pass; Opacus adds its gradient to the sum without clipping anything."""
         if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
             raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
         if self._norms is None:
@@ -192,6 +208,25 @@ class Ghost(Flat):
     def clip(self) -> float:
         """That of the last backward pass."""
         return self._clip
+
+
+class _SeenNorms(TorchFunctionMode):
+    """Norms that are computed meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._norms: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.norm:
+            self._norms.append(result)
+        return result
+
+    def of(self, grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Those of gradients by parameter, each [b], if they are what came first."""
+        first = self._norms[: len(grads)]
+        return first if [tuple(one.shape) for one in first] == [(len(one),) for one in grads] else []
 
 
 class _NotedNorms:

@@ -118,7 +118,6 @@ class Watch:
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
         self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
-
         self._untouched = self._versions() if not ledger.steps else None
 
     # What is claimed
@@ -227,14 +226,15 @@ class Watch:
         return not self.stopped
 
     def _note_batch(self) -> bool:
-        """What is about to be added to the sum; whether more of the same draw will follow."""
+        """Add a batch to the sum and note which; whether more of the same draw will follow."""
         if self._optimizer.params[0].summed_grad is None:
             self._parts.clear()
-        batches, norms, clip = self._clipping.batches(), self._clipping.norms(), self._clipping.clip()
+        batches = self._clipping.batches()
         parts = self._sampling.draws.use(batches)
-        more = parts[-1].more
+        more = bool(parts) and parts[-1].more
         if more and not self._clipping.in_parts:
             raise refuse("clipping", "adaptive", "flat clipping for BatchMemoryManager: it loses the adaptive count")
+        norms, clip = self._clipping.add_to_sum(), self._clipping.clip()
         for part, some in zip(parts, norms.split([len(one) for one in batches]), strict=True):
             real = some if part.draw.records else some[:0]  # without the sample that was invented for an empty batch
             self._parts.append((part.draw, real.detach(), clip))
@@ -288,13 +288,14 @@ class Watch:
         if self._budget is None:
             return True
         costs = self._steps.costs(released)
-        # What audit records of an epoch cost is known at its end only: until then it is the clip bound.
-        audit = None
+        if costs.steps == 0:
+            return True
+        audit = None  # what audit records of an epoch cost is known at its end only: until then it is the clip bound
         if self._budget.gated:
             self.settle()
-            if costs.sample_rate < 1 and released.audit is not None:
+            if isinstance(self._steps, PoissonSteps) and released.audit is not None:
                 audit = numbers("audit", released.whole(released.audit))
-        return costs.steps == 0 or self._budget.allows(**asdict(costs), audit=audit)
+        return self._budget.allows(**asdict(costs), audit=audit)
 
     def _look_ahead(self, released: Sum) -> None:
         """Draw no further batch if another step like this one could not be taken, so that the loop ends."""
