@@ -51,7 +51,8 @@ class StopWhen:
         self._checked = 0
         self._costs: FloatArray | None = None
         self._counted = 0
-        self._amendments = 0
+        self._last_hash = b""
+        "Of the last step that was counted: another one if that was amended since."
 
     @property
     def gated(self) -> bool:
@@ -139,13 +140,14 @@ class StopWhen:
         """
         assert self._gate is not None
         audit, history = self.ledger.audit, self.ledger.history
-        amended = history.amendments != self._amendments and self._counted == audit.steps
+        amended = history.hash_at(self._counted) != self._last_hash
         if self._costs is None or amended or audit.steps - len(audit.journal) > self._counted:
             self._costs = self.ledger.costs([self._gate.at])[:, 0]
-            self._counted, self._amendments = audit.steps, history.amendments
+            self._counted = audit.steps
         while self._counted < audit.steps - 1:
             self._costs = self._costs + self._entry_costs(self._counted)
             self._counted += 1
+        self._last_hash = history.hash_at(self._counted)
         return self._costs if self._counted == audit.steps else self._costs + self._entry_costs(self._counted)
 
     def _entry_costs(self, before: int) -> FloatArray:

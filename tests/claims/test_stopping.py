@@ -163,3 +163,18 @@ def test_several_steps_at_once() -> None:
     assert not budget.allows(**settings, steps=most - 2)
     with pytest.raises(InvalidInputError, match="steps=-1"):
         budget.allows(**settings, steps=-1)
+
+
+def test_a_step_that_is_amended_after_it_was_counted() -> None:
+    """Up as well as down, and also if another step follows before the next question."""
+    gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=20)
+    step = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
+    ledger = Ledger(gate=gate)
+    ledger.step(**step, audit=np.full(20, 0.1))
+    budget = StopWhen(ledger, gate=True)
+    for norm in (0.9, 0.2):
+        budget.allows(**step)  # counts what is there
+        ledger.amend(ledger.steps, audit=np.full(20, norm))
+        ledger.step(**step, audit=np.full(20, 0.1))
+        budget.allows(**step)
+        assert np.allclose(budget._costs_now(), ledger.costs([gate.at])[:, 0], rtol=1e-9)

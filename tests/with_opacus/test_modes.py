@@ -828,3 +828,12 @@ def test_norms_are_those_of_opacus_or_computed(ledger: Ledger, monkeypatch: pyte
         run.step(x, y)
         assert np.allclose(batch_norms(ledger, ledger.steps), expected, rtol=1e-4)
     assert watched._clipping._sees_norms is (how == "as it is")
+
+
+def test_a_step_without_backward_is_refused_by_opacus(ledger: Ledger) -> None:
+    run = private_run()
+    watch(run, ledger)
+    with pytest.raises(ValueError, match="Per sample gradient is not initialized"):
+        run.optimizer.step()
+    run.train(most=1)
+    assert ledger.steps == 1

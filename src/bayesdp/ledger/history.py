@@ -49,8 +49,6 @@ class History:
         self.first_time: float | None = None
         self.last_time: float | None = None
         self.last: Step | None = None
-        self.amendments = 0
-        "How often a last step was recorded again."
         self._hashes = bytearray(first_hash)
 
     def add(self, step: Step, step_hash: bytes) -> None:
@@ -75,7 +73,6 @@ class History:
     def amend(self, step: Step, step_hash: bytes) -> None:
         """Another record of the last step, with the same settings but for its caveats."""
         assert self.last is not None
-        self.amendments += 1
         self.stretches[-1].steps -= 1
         if not self.stretches[-1].steps:
             self.stretches.pop()

@@ -19,7 +19,7 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
-from bayesdp.opacus.clipping import Flat, Ghost
+from bayesdp.opacus.clipping import Flat, Ghost, passes_are_mixed
 from bayesdp.validation import count, refuse
 
 _LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
@@ -86,7 +86,7 @@ class AuditRecords:
             raise refuse("loss", self._loss, f"a loss that is reduced to one number by {self._model.loss_reduction!r}")
         loss.backward()
         parameters: list[Any] = [self._twins[id(one)] for one in self._measured()]
-        if any(one._forward_counter or hasattr(one, "_current_grad_sample") for one in parameters):
+        if passes_are_mixed(parameters):
             raise NotImplementedError("a weight is used outside its layer")
         norms = self._clipping.together([one._norm_sample.reshape(len(targets)) for one in parameters])
         for one in self._twins.values():

@@ -63,14 +63,12 @@ class Flat:
 
     def batches(self) -> list[torch.Tensor]:
         """Of each batch that is about to be added, something with a row for each record."""
-        grads = self.optimizer.params[0].grad_sample
-        return grads if isinstance(grads, list) else [grads]
+        grads = getattr(self.optimizer.params[0], "grad_sample", None)
+        return grads if isinstance(grads, list) else [] if grads is None else [grads]
 
     def start(self) -> list[torch.Tensor]:
         """A new iteration over the loader begins: the batches before it that may be in the next sum."""
-        grads = getattr(self.optimizer.params[0], "grad_sample", None)
-        grads = grads if isinstance(grads, list) else [grads]
-        return [grad for grad in grads if grad is not None and not hasattr(grad, "_processed")]
+        return [grad for grad in self.batches() if not hasattr(grad, "_processed")]
 
     def together(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
         """One norm for each record [b] from those by parameter, each [b]."""
@@ -186,7 +184,7 @@ class Ghost(Flat):
         norms, self._norms = self._norms, None
         parameters = self._module.trainable_parameters
         _check_exact([one._norm_sample for one in parameters])
-        if any(one._forward_counter or hasattr(one, "_current_grad_sample") for one in parameters):
+        if passes_are_mixed(parameters):
             what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
             raise refuse("model", "a pass without backward", what)
         if norms.device.type == "cpu":  # elsewhere it would have to be waited for
@@ -203,7 +201,7 @@ class Ghost(Flat):
     def start(self) -> list[torch.Tensor]:
         """A backward pass before it is not followed by a step."""
         self._norms = None
-        return super().start()
+        return []
 
     def clip(self) -> float:
         """That of the last backward pass."""
@@ -249,6 +247,11 @@ class _NotedNorms:
 
 def _own_method(module: Any) -> Any:
     return MethodType(type(module).get_norm_sample, module)
+
+
+def passes_are_mixed(parameters: Sequence[Any]) -> bool:
+    """Whether the norms that Opacus found are of several passes: one had no backward, or a weight left its layer."""
+    return any(one._forward_counter or hasattr(one, "_current_grad_sample") for one in parameters)
 
 
 def _check_exact(tensors: Sequence[torch.Tensor]) -> None:

@@ -95,7 +95,8 @@ class PoissonSteps:
         late = self._late and costs.steps == 1
         audit = None if released.audit is None else released.whole(released.audit)
         norms_of_audit = None if late else numbers("audit", audit)
-        norms_of_draws = {draw: None if late else numbers("batch", norms) for draw, norms in released.by_draw.items()}
+        by_draw = released.by_draw
+        norms_of_draws = {draw: None if late else numbers("batch", norms) for draw, norms in by_draw.items()}
         for draw, norms in norms_of_draws.items():
             self._sampling.compare(draw)
             number = self._ledger.step(
@@ -109,7 +110,7 @@ class PoissonSteps:
                 batch=norms,
             )
             if late:
-                self._pending = number, audit, released.by_draw[draw]
+                self._pending = number, audit, by_draw[draw]
 
     def settle(self) -> None:
         """Give the norms that are pending."""
