@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bayesdp.version import __version__
 
 if TYPE_CHECKING:
-    from bayesdp import estimators, mechanisms, opacus, profiles, properties
+    from bayesdp import estimators, mechanisms, opacus, profiles, properties, recipes
     from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
     from bayesdp.accounting import Account, account
     from bayesdp.budgets import RecordBudgets
@@ -61,7 +61,7 @@ _HOME = {
     "to_dp_event": "worst_case",
     "worst_case_of": "worst_case",
 }
-_MODULES = ("estimators", "mechanisms", "opacus", "profiles", "properties")
+_MODULES = ("estimators", "mechanisms", "opacus", "profiles", "properties", "recipes")
 
 __all__ = [
     "Account",
@@ -94,6 +94,7 @@ __all__ = [
     "profiles",
     "properties",
     "published_reverse_cost",
+    "recipes",
     "to_dp_event",
     "worst_case_of",
 ]

@@ -244,6 +244,62 @@ def compose(
 
 
 @app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone or adult.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the data; without it the one that BAYESDP_DATA names, or OpenML."),
+    ] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Worst-case epsilon not to be exceeded; without it the recipe's own.")
+    ] = None,
+    delta: Delta = 1e-5,
+    seed: Annotated[int, typer.Option(help="Decides how rows are split.")] = 0,
+    seeds: Annotated[int | None, typer.Option(help="Train so many times, with seeds 0, 1, ...")] = None,
+    reproducible: Annotated[
+        bool, typer.Option("--reproducible", help="Noise from the seed too: an experiment, not for release.")
+    ] = False,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Also train without noise: its accuracy is not private.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    json_: Json = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="New folder for ledger, model, statement and report.")
+    ] = None,
+) -> None:
+    """Train a private model by a recipe, from raw data to the statement.
+
+    Example: bayesdp train adult --data data -o adult-model
+    """
+    from bayesdp.validation import count, refuse
+
+    if seeds is not None and resume:
+        raise refuse("resume", True, "one run to resume, without --seeds")
+    numbers = [seed] if seeds is None else list(range(count("seeds", seeds, minimum=1)))
+    from bayesdp.recipes.training import several
+    from bayesdp.recipes.training import train as compute
+
+    runs = [
+        compute(
+            recipe,
+            data=data,
+            target_epsilon=target_epsilon,
+            delta=delta,
+            seed=number,
+            reproducible=reproducible,
+            baseline=baseline or reproducible,
+            output=output if output is None or seeds is None else output / f"seed-{number}",
+            resume=resume,
+            track=_progress,
+        )
+        for number in numbers
+    ]
+    values = runs[0].to_dict() if seeds is None else several(runs)
+    _show(values, "\n\n".join(run.statement() for run in runs), json_, None)
+
+
+@app.command()
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the picture.")] = Path("demo"),
 ) -> None:
@@ -301,14 +357,14 @@ def _numbers(name: str, text: str) -> list[float]:
         raise refuse(name, text, "numbers separated by commas") from None
 
 
-def _progress(items: Sequence[Any]) -> Iterable[Any]:
+def _progress(items: Sequence[Any], what: str = "Accounting") -> Iterable[Any]:
     """A progress bar on a terminal's stderr, for long work only."""
-    if len(items) < 500 or not sys.stderr.isatty():
+    if (what == "Accounting" and len(items) < 500) or not sys.stderr.isatty():
         return items
     from rich.console import Console
     from rich.progress import track
 
-    return track(items, description="Accounting", console=Console(stderr=True), transient=True)
+    return track(items, description=what, console=Console(stderr=True), transient=True)
 
 
 _ParserError: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does not export

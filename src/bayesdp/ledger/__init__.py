@@ -12,6 +12,7 @@ clip_bound.py   the worst case of many settings
 chain.py        one step, and the hash chain
 file.py, head.py, packing.py, errors.py    on disk
 composition.py  runs after one another
+position.py     where a run stood at a checkpoint
 summary.py      what `bayesdp show` prints
 """
 

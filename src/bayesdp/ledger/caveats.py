@@ -27,6 +27,10 @@ CAVEATS = {
     "sampling-mismatch": Caveat(
         "batches that were drawn do not fit the sampling rate, so the figures may be too small", "everything"
     ),
+    "seeded": Caveat(
+        "nobody knows the seed from which noise and batches came. It was given: an experiment, NOT FOR RELEASE",
+        "nothing",
+    ),
 }
 """By the name under which a step has them."""
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
-from bayesdp.ledger import Ledger, LedgerError
+from bayesdp.ledger import Ledger
 from bayesdp.ledger.clip_bound import MOST_SETTINGS
-from bayesdp.validation import InvalidInputError, refuse
+from bayesdp.ledger.position import check_continues, position
+from bayesdp.validation import refuse
 from bayesdp.worst_case import Run, worst_case_of
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Accountant(IAccountant):
         """For a checkpoint: the steps, and which ledger has them."""
         state = super().state_dict(destination)
         if self.ledger is not None:
-            state[_LEDGER] = ledger_state(self.ledger)
+            state[_LEDGER] = position(self.ledger)
             state[_ELSEWHERE] = list(self._elsewhere)
         return state
 
@@ -120,21 +121,3 @@ class AccountantHook:
         """Count it, as every accountant of Opacus does."""
         rate = self._sample_rate * optimizer.accumulated_iterations
         self.accountant.count(optimizer.noise_multiplier, rate, recorded=self.watched)
-
-
-def ledger_state(ledger: Ledger) -> dict[str, Any]:
-    """Where a ledger stood, for a checkpoint; the hash is of the step before the last, which may still be amended."""
-    steps = ledger.steps
-    return {"run": ledger.run, "steps": steps, "hash": ledger.history.hash_at(max(steps - 1, 0)).hex()}
-
-
-def check_continues(ledger: Ledger, state: Mapping[str, Any]) -> None:
-    """That a ledger contains the steps of a checkpoint; those it has beyond were released as well, and stay."""
-    try:
-        run, steps, link = str(state["run"]), int(state["steps"]), str(state["hash"])
-    except (KeyError, TypeError, ValueError):
-        raise InvalidInputError(f"state={dict(state)!r}: expected what state_dict gave.") from None
-    if ledger.run != run:
-        raise LedgerError(ledger.path, f"is of run {ledger.run}, the checkpoint of run {run}")
-    if ledger.steps < steps or ledger.history.hash_at(max(steps - 1, 0)).hex() != link:
-        raise LedgerError(ledger.path, f"does not contain the {steps} steps before the checkpoint")

@@ -15,7 +15,8 @@ from torch import nn
 
 from bayesdp.claim import Claim, statement
 from bayesdp.ledger import Ledger
-from bayesdp.opacus.accountant import AccountantHook, check_continues, ledger_state
+from bayesdp.ledger.position import check_continues, position
+from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditRecords
 from bayesdp.opacus.clipping import Flat, clipping_of
 from bayesdp.opacus.draws import Draw
@@ -165,7 +166,7 @@ class Watch:
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint: which ledger has the steps before it."""
         self.settle()
-        return ledger_state(self.ledger)
+        return position(self.ledger)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """From a checkpoint; refused if the ledger does not contain its steps."""

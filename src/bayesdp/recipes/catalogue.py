@@ -1,0 +1,113 @@
+"""The recipes: for each data set its features, its model, and settings that were chosen on validation rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bayesdp import validation
+from bayesdp.validation import refuse
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeChoice:
+    """A linear probe, all records at every step; ``centre`` and ``shape``: parts of the budget for the whitening.
+
+    The budget of Gaussian releases without sampling is the sum of 1 / z^2 over them, z the noise multiplier.
+    """
+
+    target_epsilon: float
+    steps: int
+    clip: float
+    learning_rate: float
+    momentum: float = 0.9
+    average: float = 0.25
+    centre: float = 0.01
+    shape: float = 0.0
+    floor: float = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariationalChoice:
+    """Bayesian logistic regression, all records at every step."""
+
+    target_epsilon: float
+    steps: int
+    clip: float
+    learning_rate: float
+    momentum: float = 0.0
+    average: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is trained on which features; for other targets, the settings of the nearest target are taken."""
+
+    name: str
+    features: str
+    choices: tuple[ProbeChoice, ...] | tuple[VariationalChoice, ...]
+    tried: int
+    "How many configurations were compared on the validation rows (benchmarks/choose_settings.py)."
+
+    def choice(self, target_epsilon: float | None) -> ProbeChoice | VariationalChoice:
+        """The settings for a target; without one the first."""
+        if target_epsilon is None:
+            return self.choices[0]
+        target = validation.positive("target_epsilon", target_epsilon)
+        return min(self.choices, key=lambda one: abs(math.log(one.target_epsilon / target)))
+
+    def to_dict(self, choice: ProbeChoice | VariationalChoice) -> dict[str, Any]:
+        """Plain values for JSON."""
+        tuning = {"configurations": self.tried, "data": f"validation rows of {self.name}", "private": False}
+        return {"features": self.features, **asdict(choice), "tuning": tuning}
+
+
+RECIPES = {
+    one.name: one
+    for one in (
+        Recipe(
+            name="mnist",
+            features="scattering",
+            choices=(
+                ProbeChoice(target_epsilon=0.65, steps=80, clip=0.02, learning_rate=1250.0, shape=0.25),
+                ProbeChoice(target_epsilon=0.2, steps=40, clip=0.02, learning_rate=1250.0, shape=0.1, floor=0.5),
+            ),
+            tried=0,
+        ),
+        Recipe(
+            name="fashion-mnist",
+            features="scattering",
+            choices=(ProbeChoice(target_epsilon=0.65, steps=80, clip=0.02, learning_rate=1250.0, shape=0.2),),
+            tried=0,
+        ),
+        Recipe(
+            name="cifar10",
+            features="efficientnet-lite0",
+            choices=(
+                ProbeChoice(target_epsilon=0.65, steps=40, clip=0.02, learning_rate=1750.0, shape=0.2, floor=0.5),
+                ProbeChoice(target_epsilon=0.09, steps=10, clip=0.02, learning_rate=2500.0),
+            ),
+            tried=0,
+        ),
+        Recipe(
+            name="abalone",
+            features="table",
+            choices=(VariationalChoice(target_epsilon=0.15, steps=25, clip=1.0, learning_rate=3.0),),
+            tried=0,
+        ),
+        Recipe(
+            name="adult",
+            features="table",
+            choices=(VariationalChoice(target_epsilon=0.06, steps=20, clip=2.0, learning_rate=3.0, momentum=0.5),),
+            tried=0,
+        ),
+    )
+}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of this name."""
+    if name not in RECIPES:
+        raise refuse("recipe", name, f"one of {', '.join(RECIPES)}")
+    return RECIPES[name]

@@ -1,0 +1,110 @@
+"""Files of a data folder, as their publishers give them."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesdp.recipes.datasets.dataset import Rows
+from bayesdp.validation import InvalidInputError, refuse
+
+_IDX = [f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")]
+FILES = {
+    "mnist": _IDX,
+    "fashion-mnist": _IDX,
+    "cifar10": ["cifar10.npz"],
+    "abalone": ["abalone.data"],
+    "adult": ["adult.data", "adult.test"],
+}
+"""What the folder of each data set has; ``cifar10.npz`` has x_train, y_train, x_test, y_test, images [n, 32, 32, 3]."""
+
+
+def folder_of(name: str, data: Path) -> Path:
+    """The folder of one data set inside ``data``; refused with the names of files that are missing."""
+    folder = data / name
+    if missing := [one for one in FILES[name] if not (folder / one).is_file()]:
+        raise InvalidInputError(
+            f"data={str(data)!r}: expected {name}/{missing[0]} in it"
+            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}; "
+            "or leave it out to fetch the data from OpenML."
+        )
+    return folder
+
+
+def idx_images(folder: Path) -> tuple[Rows, Rows]:
+    """MNIST and what has its form: images [n, 28, 28] of bytes."""
+    train, test = [
+        Rows(
+            _idx(folder / f"{part}-images-idx3-ubyte.gz", 3),
+            _idx(folder / f"{part}-labels-idx1-ubyte.gz", 1).astype(np.int64),
+        )
+        for part in ("train", "t10k")
+    ]
+    return train, test
+
+
+def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
+    """A file of bytes: 0, 0, 8 (bytes), number of axes, their lengths in four bytes each, then the values."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise _damaged(path, error) from None
+    header = 4 + 4 * axes
+    if content[:4] != bytes([0, 0, 8, axes]):
+        raise refuse("file", str(path), f"an idx file of bytes with {axes} axes")
+    shape = tuple(int.from_bytes(content[start : start + 4], "big") for start in range(4, header, 4))
+    if len(content) != header + int(np.prod(shape)):
+        raise refuse("file", str(path), f"{int(np.prod(shape))} values, it has {len(content) - header}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def cifar10(folder: Path) -> tuple[Rows, Rows]:
+    """Images [n, 32, 32, 3] of bytes."""
+    path = folder / "cifar10.npz"
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            train, test = [
+                Rows(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"]).ravel().astype(np.int64))
+                for part in ("train", "test")
+            ]
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise _damaged(path, error) from None
+    for rows in (train, test):
+        if rows.x.shape[1:] != (32, 32, 3) or rows.x.dtype != np.uint8:
+            raise refuse("file", str(path), "images [n, 32, 32, 3] of bytes")
+    return train, test
+
+
+def abalone(folder: Path) -> list[list[str]]:
+    """Lines of nine values."""
+    return _lines(folder / "abalone.data", 9)
+
+
+def adult(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
+    """Lines of fifteen values, for training and for the test."""
+    return _lines(folder / "adult.data", 15), _lines(folder / "adult.test", 15)
+
+
+def _lines(path: Path, values: int) -> list[list[str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from None
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("|")]
+    found = [[value.strip() for value in line.split(",")] for line in lines]
+    for number, line in enumerate(found, start=1):
+        if len(line) != values:
+            raise refuse("file", str(path), f"{values} values in each row, row {number} has {len(line)}")
+    if not found:
+        raise refuse("file", str(path), "at least one row")
+    return found
+
+
+def _damaged(path: Path, error: Any) -> InvalidInputError:
+    return refuse("file", str(path), f"a file that can be read ({type(error).__name__}: {error})")

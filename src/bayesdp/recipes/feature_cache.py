@@ -1,0 +1,78 @@
+"""Features on disk: computed once for the same rows, read again in a second.
+
+A file is named after what is in it, a hash over rows, extractor and version, and is put in place whole: a process that
+is killed leaves no half of one, and two that compute the same write the same. It holds features of training rows, as
+private as the rows themselves, and only its owner may read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+VARIABLE = "BAYESDP_CACHE"
+
+
+def folder() -> Path:
+    """Where features are kept: BAYESDP_CACHE, or the user's cache folder."""
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesdp"
+
+
+def cached(
+    name: str, version: int, rows: NDArray[Any], compute: Callable[[], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """Features of these rows, [n, d]; a folder or file that cannot be used only costs the time to compute."""
+    path = folder() / f"{name}-{version}-{_fingerprint(rows)}.npy"
+    kept = _read(path, len(rows))
+    if kept is not None:
+        return kept
+    features = compute()
+    with contextlib.suppress(OSError):  # a full disk, a folder that is read only
+        _write(path, features)
+    return features
+
+
+def _fingerprint(rows: NDArray[Any]) -> str:
+    digest = hashlib.sha256(f"{rows.dtype.str} {rows.shape} ".encode())
+    digest.update(np.ascontiguousarray(rows).data)
+    return digest.hexdigest()[:32]
+
+
+def _checksum(features: NDArray[np.float32]) -> bytes:
+    return hashlib.sha256(features.data).digest()
+
+
+def _read(path: Path, rows: int) -> NDArray[np.float32] | None:
+    """None if there is no such file, or one that was damaged: behind the array stands its checksum."""
+    try:
+        with path.open("rb") as file:
+            features = np.load(file, allow_pickle=False)
+            checksum = file.read()
+    except (OSError, ValueError, EOFError):
+        return None
+    good = features.dtype == np.float32 and len(features) == rows and checksum == _checksum(features)
+    return features if good else None
+
+
+def _write(path: Path, features: NDArray[np.float32]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")  # readable by its owner only
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, features, allow_pickle=False)
+            file.write(_checksum(features))
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

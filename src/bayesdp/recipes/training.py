@@ -1,0 +1,197 @@
+"""From the name of a recipe to a trained model, its ledger, and what may be claimed about it: ``bayesdp train``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesdp import validation
+from bayesdp.accounting import Account
+from bayesdp.claim import finite_or_none, percent
+from bayesdp.claims import Asked, ledger_claims
+from bayesdp.ledger import Ledger
+from bayesdp.recipes import probe_recipe, table_recipe
+from bayesdp.recipes.catalogue import ProbeChoice, recipe
+from bayesdp.recipes.checkpoint import write_arrays
+from bayesdp.recipes.datasets import load
+from bayesdp.recipes.features import EXTRACTORS, extract
+from bayesdp.recipes.model import Fitted
+from bayesdp.recipes.randomness import source
+from bayesdp.report import write_report
+from bayesdp.validation import refuse
+
+Track = Callable[[Sequence[Any], str], Iterable[Any]]
+LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
+_WHILE_TRAINING = ("checkpoint.safetensors", "whitening.safetensors")
+NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which whoever knows the seed can remove."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A private model and what is claimed about it."""
+
+    recipe: str
+    accuracy: float
+    baseline_accuracy: float | None
+    account: Account
+    settings: dict[str, Any]
+    seed: int
+    reproducible: bool
+    seconds: float
+    model: Fitted
+
+    def statement(self) -> str:
+        """Accuracy and claims in words."""
+        lines = [NOT_FOR_RELEASE] if self.reproducible else []
+        lines.append(f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified rightly.")
+        if self.baseline_accuracy is not None:
+            lines.append(f"Without privacy (not for release): {100 * self.baseline_accuracy:.2f} %.")
+        return "\n".join([*lines, self.account.statement()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        without = "not computed: it is not private, and asked for by name (--baseline, or --reproducible)"
+        return {
+            "recipe": self.recipe,
+            "accuracy": self.accuracy,
+            "baseline_accuracy": self.baseline_accuracy,
+            **({"baseline_reason": without} if self.baseline_accuracy is None else {}),
+            **self.account.to_dict(),
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "for_release": not self.reproducible,
+            "settings": self.settings,
+        }
+
+
+def train(
+    name: str,
+    *,
+    data: str | Path | None = None,
+    target_epsilon: float | None = None,
+    delta: float = 1e-5,
+    seed: int = 0,
+    reproducible: bool = False,
+    baseline: bool | None = None,
+    output: str | Path | None = None,
+    resume: bool = False,
+    track: Track = lambda items, what: items,
+) -> Trained:
+    """Train a recipe's model within a worst-case epsilon, with the ledger of its run.
+
+    ``seed`` decides how rows are split. Noise comes from a cryptographic generator, unless ``reproducible``: then from
+    the seed as well, and the run is an experiment and not for release. ``baseline`` also trains without noise, which is
+    not private; by default only in experiments. ``output``: a new folder for ledger, model, statement and report;
+    with ``resume`` the folder of a run that was interrupted.
+    """
+    started = time.perf_counter()
+    chosen = recipe(name)
+    choice = chosen.choice(target_epsilon)
+    target = choice.target_epsilon if target_epsilon is None else float(target_epsilon)
+    asked = Asked(delta=delta)
+    seed = validation.count("seed", seed, minimum=0)
+    folder = None if output is None else _folder(Path(output), resume)
+    dataset = extract(
+        load(name, data, seed=seed), EXTRACTORS[chosen.features], lambda items: track(items, "Public features")
+    )
+    settings = {
+        "target_epsilon": target,
+        "delta": asked.delta,
+        **{key: value for key, value in chosen.to_dict(choice).items() if key != "target_epsilon"},
+        "trained_on": f"{len(dataset.development)} rows, those for validation among them",
+        "audited_on": f"{len(dataset.audit)} rows",
+        "data": dataset.source,
+    }
+    about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
+    ledger = _ledger(folder, resume, name, about)
+    arguments: dict[str, Any] = {
+        "target_epsilon": target,
+        "delta": asked.delta,
+        "ledger": ledger,
+        "randomness": source(seed, reproducible=reproducible),
+        "folder": folder,
+        "track": lambda items: track(items, "Training"),  # pyright: ignore[reportUnknownLambdaType]
+    }
+    if isinstance(choice, ProbeChoice):
+        fitted = probe_recipe.fit(dataset, choice, **arguments)
+    else:
+        fitted = table_recipe.fit(dataset, choice, **arguments)
+    claims = ledger_claims(ledger, asked)
+    trained = Trained(
+        recipe=name,
+        accuracy=fitted.accuracy,
+        baseline_accuracy=fitted.baseline() if (reproducible if baseline is None else baseline) else None,
+        account=Account(claims=claims, bayesian=claims.bayesian),
+        settings=settings,
+        seed=seed,
+        reproducible=reproducible,
+        seconds=time.perf_counter() - started,
+        model=fitted,
+    )
+    ledger.close()
+    if folder is not None:
+        _keep(folder, trained, about)
+    return trained
+
+
+def several(runs: Sequence[Trained]) -> dict[str, Any]:
+    """Runs with other seeds as plain values for JSON, with mean and standard deviation of what differs."""
+    figures: dict[str, list[float]] = {
+        "accuracy": [run.accuracy for run in runs],
+        "epsilon": [run.account.worst_case.epsilon for run in runs],
+    }
+    for one in runs[0].account.claims.shares:
+        name = f"epsilon for {percent(one.ex_post.share or 0)}"
+        figures[name] = [
+            share.ex_post.epsilon
+            for run in runs
+            for share in run.account.claims.shares
+            if share.ex_post.share == one.ex_post.share
+        ]
+    mean = {name: finite_or_none(float(np.mean(values))) for name, values in figures.items()}
+    with np.errstate(invalid="ignore"):
+        spread = {name: finite_or_none(float(np.std(values))) for name, values in figures.items()}
+    return {"runs": [run.to_dict() for run in runs], "mean": mean, "sd": spread}
+
+
+def _folder(folder: Path, resume: bool) -> Path:
+    """The folder for what is kept, before anything is computed; refused if it has another run."""
+    if (folder / MODEL).exists():
+        raise refuse("output", str(folder), "a new folder: the run in this one is finished")
+    if (folder / LEDGER).exists() != resume:
+        what = "the folder of a run to resume" if resume else "a new folder, or --resume for the run in it"
+        raise refuse("output", str(folder), what)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refuse("output", str(folder), f"a folder that can be made ({error.strerror})") from None
+    return folder
+
+
+def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any]) -> Ledger:
+    if folder is None:
+        return Ledger(data=name, metadata=about)
+    if not resume:
+        return Ledger.create(folder / LEDGER, data=name, metadata=about)
+    ledger = Ledger.open(folder / LEDGER)
+    if ledger.metadata != json.loads(json.dumps(about)):
+        ledger.close()
+        raise refuse("resume", str(folder), "the same recipe, target, seed and data as the run that was interrupted")
+    return ledger
+
+
+def _keep(folder: Path, trained: Trained, about: dict[str, Any]) -> None:
+    (folder / STATEMENT).write_text(trained.statement() + "\n", encoding="utf-8")
+    (folder / RESULT).write_text(json.dumps(trained.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    notes = [NOT_FOR_RELEASE] if trained.reproducible else []
+    notes.append(f"{100 * trained.accuracy:.2f} % of the audit rows are classified rightly.")
+    write_report(folder / REPORT, f"Privacy of the {trained.recipe} model", notes, trained.account.all())
+    write_arrays(folder / MODEL, trained.model.arrays, {**about, "classify": trained.model.classify})
+    for name in _WHILE_TRAINING:
+        (folder / name).unlink(missing_ok=True)
