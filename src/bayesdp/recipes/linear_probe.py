@@ -122,8 +122,9 @@ class _Model:
 
     def residuals(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Probabilities minus what is true, [classes, n]."""
-        residuals = torch.softmax(self.scores(x), dim=0)
-        residuals[y, torch.arange(len(y))] -= 1
+        residuals, places = torch.softmax(self.scores(x), dim=0), (y, torch.arange(len(y)))
+        residuals[places] = 0.0
+        residuals[places] = -residuals.sum(0)  # p - 1, without losing the digits of a p close to 1
         return residuals
 
     def norms(self, x: torch.Tensor, residuals: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -19,6 +19,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -84,9 +85,11 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, audit: tuple[Any, Any] | None = None, track: Track = iter) -> Self:
         """Learn from rows X [n, d] and two classes y [n]; ``audit``: rows and classes that are not learnt from."""
-        self._checked(X, y, audit)  # before a file is made
-        ledger = Ledger() if self.ledger is None else Ledger.create(self.ledger)
-        return self.fit_into(ledger, X, y, audit, randomness=self._randomness(), track=track)
+        randomness: Randomness = Secure() if self.random_state is None else Seeded(self.random_state)
+        settings, prior = self._settings(), validation.positive("prior_std", self.prior_std)
+        data, others = self._checked(X, y, audit)
+        ledger = Ledger() if self.ledger is None else Ledger.create(self.ledger)  # after all checks
+        return self._learn(data, others, settings, prior, ledger, randomness, None, track)
 
     def fit_into(
         self,
@@ -100,9 +103,21 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         track: Track = iter,
     ) -> Self:
         """``fit`` with a ledger of one's own; with a checkpoint, a run that was interrupted goes on."""
+        settings, prior = self._settings(), validation.positive("prior_std", self.prior_std)
         data, others = self._checked(X, y, audit)
-        prior = validation.positive("prior_std", self.prior_std)
-        settings = self._settings()
+        return self._learn(data, others, settings, prior, ledger, randomness, checkpoint, track)
+
+    def _learn(
+        self,
+        data: Rows,
+        others: Rows | None,
+        settings: SgdSettings,
+        prior: float,
+        ledger: Ledger,
+        randomness: Randomness,
+        checkpoint: Path | None,
+        track: Track,
+    ) -> Self:
         sums = NoisySums(
             ledger=ledger,
             randomness=randomness,
@@ -133,9 +148,8 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> FloatArray:
-        """The log odds of the second class at the posterior mean, [n]."""
-        check_is_fitted(self)
-        return self._new_rows(X) @ self.posterior_mean_
+        """The log odds of the second class, [n]."""
+        return logit(self.predict_proba(X)[:, 1])
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of both classes [n, 2], averaged over samples of the posterior (the same at every call)."""
@@ -148,16 +162,23 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The more probable class of each row, [n]."""
-        return self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)]
+        second = self.predict_proba(X)[:, 1] > 0.5
+        return self.classes_[second.astype(int)]
 
     def claims(self, **options: Any) -> list[Claim]:
         """All that may be said about the privacy of the fit; see ``Ledger.claims``."""
         check_is_fitted(self)
+        if not hasattr(self, "ledger_"):
+            raise refuse("ledger_", None, "the ledger of the fit, which is not in a pickle: open its file")
         return self.ledger_.claims(self.delta, **options)
 
     def statement(self, **options: Any) -> str:
         """The claims in words."""
         return statement(self.claims(**options))
+
+    def __getstate__(self) -> Any:
+        """For a pickle, which has the model and not the ledger."""
+        return {name: value for name, value in cast(Any, super()).__getstate__().items() if name != "ledger_"}
 
     def __sklearn_tags__(self) -> Any:
         """Two classes only; what is learnt is noisy."""
@@ -179,16 +200,14 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
             average=self.average,
         )
 
-    def _randomness(self) -> Randomness:
-        return Secure() if self.random_state is None else Seeded(self.random_state)
-
     def _checked(self, X: Any, y: Any, audit: tuple[Any, Any] | None) -> tuple[Rows, Rows | None]:
         """Rows with their constant and classes 0 and 1."""
         x, y = cast(Any, validate_data)(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) != 2:
-            raise refuse("y", f"{len(self.classes_)} class{'es' * (len(self.classes_) != 1)}", "two classes")
+            found = f"{len(self.classes_)} class{'es' * (len(self.classes_) != 1)}"
+            raise refuse("y", found, "two classes. Only binary classification is supported")
         if audit is None:
             return self._rows(x, y), None
         x_audit, y_audit = cast(Any, validate_data)(self, audit[0], audit[1], reset=False, dtype=np.float64)

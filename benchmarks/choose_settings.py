@@ -1,0 +1,97 @@
+"""Choose the settings of the recipes on validation rows: `python -m benchmarks.choose_settings [RECIPE ...]`.
+
+Every configuration trains on the rows that are neither for validation nor for the audit, and is judged on those for
+validation. Audit rows are not looked at. Validation rows are private too: what choosing by them costs is in
+docs/recipes.md. Writes results/choices.json; src/bayesdp/recipes/catalogue.py has the first of each list.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from bayesdp.ledger import Ledger
+from bayesdp.recipes import probe_recipe, table_recipe
+from bayesdp.recipes.catalogue import RECIPES, ProbeChoice, VariationalChoice
+from bayesdp.recipes.datasets import Dataset, load
+from bayesdp.recipes.features import EXTRACTORS, extract
+from bayesdp.recipes.randomness import Seeded
+from benchmarks.machine import description
+
+RESULT = Path("results/choices.json")
+Choice = ProbeChoice | VariationalChoice
+
+
+def probes(target: float, steps: list[int], rates: list[float], shapes: list[tuple[float, float]]) -> list[Choice]:
+    return [
+        ProbeChoice(target_epsilon=target, steps=step, clip=0.02, learning_rate=rate, shape=shape, floor=floor)
+        for (shape, floor), step, rate in itertools.product(shapes, steps, rates)
+    ]
+
+
+def regressions(target: float, steps: list[int], rates: list[float], clips: list[float]) -> list[Choice]:
+    return [
+        VariationalChoice(target_epsilon=target, steps=step, clip=clip, learning_rate=rate, momentum=momentum)
+        for step, rate, clip, momentum in itertools.product(steps, rates, clips, [0.0, 0.5])
+    ]
+
+
+GRIDS: dict[str, list[list[Choice]]] = {
+    "mnist": [
+        probes(0.65, [80, 120], [900.0, 1250.0], [(0.25, 0.2), (0.15, 0.3)]),
+        probes(0.2, [40, 60], [900.0, 1250.0], [(0.15, 0.3), (0.1, 0.5)]),
+    ],
+    "fashion-mnist": [probes(0.65, [80, 120], [900.0, 1250.0], [(0.2, 0.3), (0.05, 0.5)])],
+    "cifar10": [
+        probes(0.65, [40, 60], [1250.0, 1750.0], [(0.2, 0.5), (0.1, 0.5)]),
+        probes(0.09, [10, 20], [1250.0, 2500.0], [(0.0, 0.3), (0.1, 0.5)]),
+    ],
+    "abalone": [regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0])],
+    "adult": [regressions(0.06, [20, 30], [2.0, 3.0], [1.0, 2.0])],
+}
+SEEDS = {"abalone": 20, "adult": 5, "mnist": 1, "fashion-mnist": 1, "cifar10": 2}
+
+
+def for_choosing(dataset: Dataset) -> Dataset:
+    """The same with validation rows in the place of audit rows, and without either in the development rows."""
+    held_out = np.zeros(0, np.int64)
+    return replace(dataset, development=dataset.train, audit=dataset.validation, held_out=held_out)
+
+
+def accuracy(dataset: Dataset, choice: Choice, seed: int) -> float:
+    arguments = {"target_epsilon": choice.target_epsilon, "delta": 1e-5, "folder": None, "track": iter}
+    fit = probe_recipe.fit if isinstance(choice, ProbeChoice) else table_recipe.fit
+    return fit(dataset, choice, ledger=Ledger(), randomness=Seeded(seed), **arguments).accuracy
+
+
+def compare(name: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for grid in GRIDS[name]:
+        scores: list[list[float]] = [[] for _ in grid]
+        for seed in range(SEEDS[name]):
+            dataset = for_choosing(extract(load(name, seed=seed), EXTRACTORS[RECIPES[name].features]))
+            for number, choice in enumerate(grid):
+                scores[number].append(accuracy(dataset, choice, seed))
+                print(name, choice, f"{scores[number][-1]:.4f}", flush=True)
+        for choice, of_choice in zip(grid, scores, strict=True):
+            found.append({**asdict(choice), "accuracy": float(np.mean(of_choice)), "sd": float(np.std(of_choice))})
+    return sorted(found, key=lambda one: (-float(str(one["target_epsilon"])), -float(str(one["accuracy"]))))
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(GRIDS)
+    kept = json.loads(RESULT.read_text()) if RESULT.exists() else {"recipes": {}}
+    for name in names:
+        found = compare(name)
+        kept["machine"] = description()
+        kept["recipes"][name] = {"seeds": SEEDS[name], "configurations": len(found), "compared": found}
+        RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
