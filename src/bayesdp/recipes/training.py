@@ -16,11 +16,9 @@ from bayesdp.accounting import Account
 from bayesdp.claim import finite_or_none, percent
 from bayesdp.claims import Asked, ledger_claims
 from bayesdp.ledger import Ledger
-from bayesdp.recipes import probe_recipe, table_recipe
 from bayesdp.recipes.catalogue import ProbeChoice, recipe
 from bayesdp.recipes.checkpoint import write_arrays
 from bayesdp.recipes.datasets import load
-from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.recipes.model import Fitted
 from bayesdp.recipes.randomness import source
 from bayesdp.report import write_report
@@ -96,10 +94,11 @@ def train(
     target = choice.target_epsilon if target_epsilon is None else float(target_epsilon)
     asked = Asked(delta=delta)
     seed = validation.count("seed", seed, minimum=0)
-    folder = None if output is None else _folder(Path(output), resume)
-    dataset = extract(
-        load(name, data, seed=seed), EXTRACTORS[chosen.features], lambda items: track(items, "Public features")
-    )
+    folder = None if output is None else _checked_folder(Path(output), resume)
+    rows = load(name, data, seed=seed)
+    from bayesdp.recipes.features import EXTRACTORS, extract  # heavy, so that bad input is refused before it
+
+    dataset = extract(rows, EXTRACTORS[chosen.features], lambda items: track(items, "Public features"))
     settings = {
         "target_epsilon": target,
         "delta": asked.delta,
@@ -119,9 +118,13 @@ def train(
         "track": lambda items: track(items, "Training"),  # pyright: ignore[reportUnknownLambdaType]
     }
     if isinstance(choice, ProbeChoice):
-        fitted = probe_recipe.fit(dataset, choice, **arguments)
+        from bayesdp.recipes.probe_recipe import fit as fit_probe
+
+        fitted = fit_probe(dataset, choice, **arguments)
     else:
-        fitted = table_recipe.fit(dataset, choice, **arguments)
+        from bayesdp.recipes.table_recipe import fit as fit_table
+
+        fitted = fit_table(dataset, choice, **arguments)
     claims = ledger_claims(ledger, asked)
     trained = Trained(
         recipe=name,
@@ -160,17 +163,13 @@ def several(runs: Sequence[Trained]) -> dict[str, Any]:
     return {"runs": [run.to_dict() for run in runs], "mean": mean, "sd": spread}
 
 
-def _folder(folder: Path, resume: bool) -> Path:
-    """The folder for what is kept, before anything is computed; refused if it has another run."""
+def _checked_folder(folder: Path, resume: bool) -> Path:
+    """The folder for what is kept; refused if it has another run."""
     if (folder / MODEL).exists():
         raise refuse("output", str(folder), "a new folder: the run in this one is finished")
     if (folder / LEDGER).exists() != resume:
         what = "the folder of a run to resume" if resume else "a new folder, or --resume for the run in it"
         raise refuse("output", str(folder), what)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise refuse("output", str(folder), f"a folder that can be made ({error.strerror})") from None
     return folder
 
 
@@ -178,6 +177,10 @@ def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any])
     if folder is None:
         return Ledger(data=name, metadata=about)
     if not resume:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise refuse("output", str(folder), f"a folder that can be made ({error.strerror})") from None
         return Ledger.create(folder / LEDGER, data=name, metadata=about)
     ledger = Ledger.open(folder / LEDGER)
     if ledger.metadata != json.loads(json.dumps(about)):

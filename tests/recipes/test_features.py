@@ -1,0 +1,108 @@
+"""Public features: of one row alone, of length 1, computed once."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bayesdp.recipes import feature_cache, load
+from bayesdp.recipes.features import EXTRACTORS, Extractor, extract
+from recipe_data import write_images
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+
+
+def test_scattering_has_the_documented_size_and_depends_on_its_row_only():
+    scattering = EXTRACTORS["scattering"]
+    together = scattering(IMAGES)
+    assert together.shape == (5, 81 * 49)
+    assert together.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(scattering(IMAGES[3:4])[0], together[3], atol=1e-5)
+    np.testing.assert_allclose(together.reshape(5, 27, -1).mean(axis=2), 0.0, atol=1e-6)  # normalised in groups
+
+
+def test_blank_images_have_finite_features():
+    features = EXTRACTORS["scattering"](np.zeros((2, 28, 28), np.uint8))
+    assert np.isfinite(features).all()
+    assert (np.linalg.norm(features, axis=1) <= 1 + 1e-5).all()
+
+
+def test_efficientnet_is_the_same_for_mirror_images():
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    features = EXTRACTORS["efficientnet-lite0"](images)
+    assert features.shape == (2, 1280)
+    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(EXTRACTORS["efficientnet-lite0"](images[:, :, ::-1].copy()), features, atol=1e-4)
+    assert np.linalg.norm(features[0] - features[1]) > 0.01
+
+
+class Counted:
+    """An extractor that counts its calls."""
+
+    def __init__(self, version=1):
+        self.calls = 0
+        self.extractor = Extractor("counted", version, 3, lambda: self.compute)
+
+    def compute(self, rows):
+        self.calls += 1
+        return rows.reshape(len(rows), -1)[:, :4].astype(np.float32)
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "cache"))
+    write_images(tmp_path, "mnist", 7, 3)
+    return load("mnist", tmp_path)
+
+
+def files():
+    return sorted(feature_cache.folder().iterdir())
+
+
+def test_features_are_computed_once_for_the_same_rows_and_version(data):
+    one = Counted()
+    first = extract(data, one.extractor)
+    assert one.calls == 4  # three for seven rows, one for three
+    again = extract(data, one.extractor)
+    assert one.calls == 4
+    assert np.array_equal(first.development.x, again.development.x)
+    assert [oct(path.stat().st_mode & 0o777) for path in files()] == ["0o600"] * 2
+    newer = Counted(version=2)
+    extract(data, newer.extractor)
+    assert newer.calls == 4
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "other"])
+def test_a_damaged_file_is_computed_again(data, damage):
+    one = Counted()
+    good = extract(data, one.extractor)
+    for path in files():
+        content = path.read_bytes()
+        middle = len(content) - 50
+        changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes({"cut": content[:-40], "changed": changed, "empty": b"", "other": b"text"}[damage])
+    again = extract(data, one.extractor)
+    assert one.calls == 8
+    assert np.array_equal(good.development.x, again.development.x)
+    extract(data, one.extractor)
+    assert one.calls == 8
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(data, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "file"))
+    one = Counted()
+    assert len(extract(data, one.extractor).development.x) == 7
+
+
+def test_a_write_that_fails_leaves_nothing(data, monkeypatch):
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    assert len(extract(data, Counted().extractor).development.x) == 7
+    assert files() == []
+
+
+def test_the_cache_is_where_users_keep_theirs(monkeypatch, tmp_path):
+    monkeypatch.delenv("BAYESDP_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert feature_cache.folder() == tmp_path / "bayesdp"

@@ -1,0 +1,228 @@
+"""`bayesdp train`: from files to the statement, what it keeps, and what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bayesdp import Ledger
+from bayesdp.recipes import RECIPES, catalogue, load, train
+from bayesdp.recipes.features import EXTRACTORS
+from recipe_data import write_abalone, write_adult, write_images
+
+PROGRAM = Path(sys.executable).parent / "bayesdp"
+
+
+SMALL = """
+import dataclasses
+import numpy as np
+from bayesdp.recipes import catalogue, features
+
+def small():
+    "Sixteen features in place of 3,969."
+    blocks = lambda rows: rows[:, 2:26, 2:26].reshape(len(rows), 12, 2, 24).mean((2, 3)).astype(np.float32) / 255
+    unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
+    features.EXTRACTORS["blocks"] = features.Extractor("blocks", 1, 4096, lambda: lambda rows: unit(blocks(rows)))
+    one = catalogue.ProbeChoice(target_epsilon=60, steps=40, clip=0.5, learning_rate=20.0, shape=0.1)
+    return catalogue.Recipe(name="mnist", features="blocks", choices=(one,), tried=0)
+
+catalogue.RECIPES["mnist"] = small()
+"""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The recipe of MNIST with few features and steps."""
+    monkeypatch.setitem(catalogue.RECIPES, "mnist", catalogue.RECIPES["mnist"])
+    monkeypatch.setitem(EXTRACTORS, "blocks", None)
+    exec(SMALL, {})
+    return catalogue.RECIPES["mnist"].choices[0]
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    folder = tmp_path / "data"
+    write_adult(folder)
+    write_images(folder, "mnist", 300, 500)
+    monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BAYESDP_DATA", raising=False)
+    return folder
+
+
+def command(*arguments, environment=None):
+    return subprocess.run(
+        [PROGRAM, "train", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def test_the_command_prints_what_the_design_says(data, tmp_path):
+    result = command("adult", "--data", data, "--target-epsilon", "3", "--json", "-o", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    expected = {"recipe", "accuracy", "baseline_accuracy", "worst_case", "shares", "bayesian", "seconds", "seed"}
+    assert expected | {"settings"} <= set(found)
+    assert found["recipe"] == "adult"
+    assert 0 < found["worst_case"]["epsilon"] <= 3
+    assert found["worst_case"]["delta"] == 1e-5
+    assert [one["share"] for one in found["shares"]] == [0.5, 0.9, 0.99]
+    assert found["baseline_accuracy"] is None
+    assert "not private" in found["baseline_reason"]
+    assert found["for_release"] is True
+    assert found["settings"]["tuning"]["data"] == "validation rows of adult"
+    assert found["settings"]["target_epsilon"] == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "model.safetensors",
+        "report.html",
+        "run.json",
+        "run.ledger",
+        "statement.txt",
+    ]
+    assert json.loads((tmp_path / "out" / "run.json").read_text()) == found
+    with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
+        assert ledger.worst_case(1e-5).epsilon == found["worst_case"]["epsilon"]
+        assert ledger.metadata["recipe"] == "adult"
+        assert ledger.history.caveats == []
+    assert "NOT FOR RELEASE" not in (tmp_path / "out" / "statement.txt").read_text()
+    assert load_file(tmp_path / "out" / "model.safetensors")["mean"].shape == (10,)
+
+
+def test_experiments_are_stamped_everywhere(data, tmp_path):
+    runs = [train("adult", data=data, target_epsilon=3, reproducible=True, output=tmp_path / str(n)) for n in (0, 1)]
+    for one in ("statement.txt", "report.html"):
+        assert "NOT FOR RELEASE" in (tmp_path / "0" / one).read_text()
+    assert runs[0].to_dict()["for_release"] is False
+    assert runs[0].baseline_accuracy > 0.6
+    with Ledger.open(tmp_path / "0" / "run.ledger", write=False) as ledger:
+        assert all("NOT FOR RELEASE" in str(claim) for claim in ledger.claims() if not claim.reason)
+    assert np.array_equal(runs[0].model.arrays["mean"], runs[1].model.arrays["mean"])
+    fresh = train("adult", data=data, target_epsilon=3)
+    assert not np.isclose(fresh.model.arrays["mean"], runs[0].model.arrays["mean"], rtol=1e-6).any()
+
+
+def test_a_linear_probe_from_images_to_a_model_that_classifies(data, tmp_path, small):
+    trained = train("mnist", data=data, target_epsilon=60, reproducible=True, output=tmp_path / "out")
+    assert trained.accuracy > 0.8
+    assert trained.account.worst_case.epsilon <= 60
+    model = load_file(tmp_path / "out" / "model.safetensors")
+    audit = load("mnist", data).audit
+    features = EXTRACTORS["blocks"](audit.x)
+    classes = ((features - model["centre"]) @ model["weights"].T).argmax(axis=1)
+    assert (classes == audit.y).mean() == pytest.approx(trained.accuracy, abs=0.011)
+    assert Ledger.open(tmp_path / "out" / "run.ledger", write=False).steps == small.steps + 2
+
+
+@pytest.mark.parametrize("name", ["mnist", "adult"])
+def test_an_interrupted_run_goes_on_and_ends_as_it_would_have(data, tmp_path, name, small):
+    def interrupt(at):
+        def track(items, what):
+            for number, item in enumerate(items):
+                if what == "Training" and number == at:
+                    raise KeyboardInterrupt
+                yield item
+
+        return track
+
+    arguments = {"data": data, "target_epsilon": 60, "reproducible": True, "baseline": False}
+    whole = train(name, **arguments, output=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(name, **arguments, output=tmp_path / "parts", track=interrupt(5))
+    with pytest.raises(ValueError, match=r"output=.*expected a new folder, or --resume"):
+        train(name, **arguments, output=tmp_path / "parts")
+    with pytest.raises(ValueError, match=r"resume=.*expected the same recipe, target, seed and data"):
+        train(name, **arguments | {"target_epsilon": 61}, output=tmp_path / "parts", resume=True)
+    parts = train(name, **arguments, output=tmp_path / "parts", resume=True)
+    for key, array in whole.model.arrays.items():
+        assert np.array_equal(array, parts.model.arrays[key])
+    assert parts.account.worst_case == whole.account.worst_case
+    with pytest.raises(ValueError, match="the run in this one is finished"):
+        train(name, **arguments, output=tmp_path / "parts", resume=True)
+
+
+def test_a_killed_run_goes_on_with_exactly_the_steps_that_are_left(data, tmp_path, small):
+    folder = tmp_path / "out"
+    slowly = "lambda items, what: (time.sleep(0.05) or item for item in items)"
+    call = f"train('mnist', data={str(data)!r}, target_epsilon=60, output={str(folder)!r}, track={slowly})"
+    program = f"{SMALL}\nimport time\nfrom bayesdp.recipes import train\n{call}"
+    running = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not ((folder / "run.ledger").exists() and _steps(folder) > 6):
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert 6 < _steps(folder) < small.steps + 2
+    train("mnist", data=data, target_epsilon=60, output=folder, resume=True)
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        assert ledger.steps == small.steps + 2
+        assert ledger.worst_case(1e-5).epsilon <= 60
+
+
+def _steps(folder):
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        return ledger.steps
+
+
+def test_several_seeds(data, tmp_path):
+    result = command("adult", "--data", data, "--seeds", 2, "--reproducible", "--json", "-o", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [run["seed"] for run in found["runs"]] == [0, 1]
+    accuracies = [run["accuracy"] for run in found["runs"]]
+    assert found["mean"]["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert found["sd"]["accuracy"] == pytest.approx(np.std(accuracies))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"seed-0", "seed-1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["imagenet"], "recipe='imagenet': expected one of mnist"),
+        (["adult", "--data", "/nowhere"], "data='/nowhere': expected adult/adult.data in it and 1 more"),
+        (["adult", "--target-epsilon", "0"], "target_epsilon=0.0: expected a finite number above 0"),
+        (["adult", "--target-epsilon", "nan"], "target_epsilon=nan"),
+        (["adult", "--delta", "1"], "delta=1.0"),
+        (["adult", "--seed", "-1"], "seed=-1"),
+        (["adult", "--seeds", "0"], "seeds=0"),
+        (["adult", "--seeds", "2", "--resume"], "resume=True"),
+        (["adult", "-o", "new", "--resume"], "output='new': expected the folder of a run to resume"),
+        (["adult", "-o", "/proc/no"], "output='/proc/no'"),
+    ],
+)
+def test_bad_input_is_one_line_and_changes_nothing(data, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = command(*arguments, environment={"BAYESDP_DATA": str(data)})
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_data_nothing_is_written(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="data="):
+        train("adult", data=tmp_path / "none", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_nearest_settings_are_taken_for_another_target():
+    assert RECIPES["mnist"].choice(0.25).target_epsilon == 0.2
+    assert RECIPES["mnist"].choice(5).target_epsilon == 0.65
+    assert RECIPES["mnist"].choice(None) is RECIPES["mnist"].choices[0]
+
+
+def test_a_small_audit_set_gives_reasons_instead_of_figures(tmp_path, monkeypatch):
+    write_abalone(tmp_path)
+    found = train("abalone", data=tmp_path, target_epsilon=2).to_dict()
+    assert found["shares"][2]["epsilon"] is None
+    assert "459" in found["shares"][2]["reason"]
