@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from bayesdp.ledger import Ledger
+from bayesdp.randomness import Seeded
 from bayesdp.recipes import probe_recipe, table_recipe
 from bayesdp.recipes.catalogue import RECIPES, ProbeChoice, VariationalChoice
 from bayesdp.recipes.datasets import Dataset, load
 from bayesdp.recipes.features import EXTRACTORS, extract
-from bayesdp.recipes.randomness import Seeded
 from benchmarks.machine import description
 
 RESULT = Path("results/choices.json")

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bayesdp import Ledger
+from bayesdp.randomness import Seeded, random_mask
 from bayesdp.recipes import SgdSettings, fit_probe, linear_probe
 from bayesdp.recipes.checkpoint import Checkpoint
 from bayesdp.recipes.linear_probe import ProbeRows
-from bayesdp.recipes.randomness import Seeded, random_mask
 from bayesdp.recipes.sgd import Descent
 
 CLASSES = 4

@@ -12,7 +12,8 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bayesdp import Ledger
-from bayesdp.recipes import BayesianLogisticRegression, Seeded
+from bayesdp.randomness import Seeded
+from bayesdp.recipes import BayesianLogisticRegression
 from bayesdp.recipes.datasets import Rows
 from bayesdp.recipes.variational import _clipped_sum, _norms
 
@@ -182,7 +183,10 @@ def test_it_goes_on_after_an_interruption(tmp_path):
 CHECKS = list(estimator_checks_generator(BayesianLogisticRegression(epsilon=1e4, steps=20, random_state=0)))
 
 
-@pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=str)
+NAMES = [f"{number}-{check.func.__name__}" for number, (_, check) in enumerate(CHECKS)]
+
+
+@pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=NAMES)
 def test_scikit_learn_conventions(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesdp import Ledger
-from bayesdp.recipes.randomness import Seeded
+from bayesdp.randomness import Seeded
 from bayesdp.recipes.release import NoisySums
 from bayesdp.recipes.whitening import Whitening, release_centre, release_shape
 

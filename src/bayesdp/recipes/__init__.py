@@ -2,7 +2,6 @@
 
 datasets/        MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult, digits, each split three ways
 features.py      public features of one row alone; feature_cache.py keeps them
-randomness.py    noise and batches from a cryptographic generator, or from a seed
 release.py       a noisy sum, in the ledger before it is used
 whitening.py     centre and shape of features, released with noise
 linear_probe.py  DP-SGD for a linear model, with norms in closed form
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from bayesdp.recipes.catalogue import RECIPES
     from bayesdp.recipes.datasets import Dataset, Rows, load
     from bayesdp.recipes.linear_probe import ProbeRows, fit_probe
-    from bayesdp.recipes.randomness import Secure, Seeded
     from bayesdp.recipes.sgd import SgdSettings
     from bayesdp.recipes.training import Trained, train
     from bayesdp.recipes.variational import BayesianLogisticRegression
@@ -32,8 +30,6 @@ _HOME = {
     "ProbeRows": "linear_probe",
     "RECIPES": "catalogue",
     "Rows": "datasets",
-    "Secure": "randomness",
-    "Seeded": "randomness",
     "SgdSettings": "sgd",
     "Trained": "training",
     "fit_probe": "linear_probe",
@@ -46,8 +42,6 @@ __all__ = [
     "Dataset",
     "ProbeRows",
     "Rows",
-    "Secure",
-    "Seeded",
     "SgdSettings",
     "Trained",
     "fit_probe",

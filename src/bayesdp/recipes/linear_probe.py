@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from bayesdp.ledger import Ledger
+from bayesdp.randomness import Randomness, random_mask
 from bayesdp.recipes.checkpoint import Checkpoint
 from bayesdp.recipes.loop import Track, run_steps
-from bayesdp.recipes.randomness import Randomness, random_mask
 from bayesdp.recipes.release import SLACK, NoisySums
 from bayesdp.recipes.sgd import Descent, SgdSettings
 from bayesdp.validation import FloatArray, refuse

@@ -10,13 +10,13 @@ import numpy as np
 
 from bayesdp.calibration import calibrate
 from bayesdp.ledger import Ledger
+from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import Checkpoint, read_arrays, write_arrays
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.linear_probe import ProbeRows, fit_probe
 from bayesdp.recipes.loop import Track
 from bayesdp.recipes.model import Fitted
-from bayesdp.recipes.randomness import Randomness
 from bayesdp.recipes.release import NoisySums
 from bayesdp.recipes.sgd import Descent, SgdSettings
 from bayesdp.recipes.whitening import Whitening, release_centre, release_shape

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.ledger import Ledger
-from bayesdp.recipes.randomness import Randomness, gaussian, poisson_batch
+from bayesdp.randomness import Randomness, gaussian, poisson_batch
 from bayesdp.validation import FloatArray, refuse
 
 SLACK = 1e-3

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bayesdp.ledger import Ledger
+from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import VariationalChoice
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.loop import Track
 from bayesdp.recipes.model import Fitted
-from bayesdp.recipes.randomness import Randomness
 from bayesdp.recipes.variational import BayesianLogisticRegression
 
 

@@ -16,11 +16,11 @@ from bayesdp.accounting import Account
 from bayesdp.claim import finite_or_none, percent
 from bayesdp.claims import Asked, ledger_claims
 from bayesdp.ledger import Ledger
+from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import ProbeChoice, recipe
 from bayesdp.recipes.checkpoint import write_arrays
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.model import Fitted
-from bayesdp.recipes.randomness import source
 from bayesdp.report import write_report
 from bayesdp.validation import refuse
 

@@ -28,10 +28,10 @@ from bayesdp import validation
 from bayesdp.calibration import calibrate
 from bayesdp.claim import Claim, statement
 from bayesdp.ledger import Ledger
+from bayesdp.randomness import Randomness, Secure, Seeded, gaussian
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
 from bayesdp.recipes.datasets import Rows
 from bayesdp.recipes.loop import Track, run_steps
-from bayesdp.recipes.randomness import Randomness, Secure, Seeded, gaussian
 from bayesdp.recipes.release import SLACK, NoisySums
 from bayesdp.recipes.sgd import Descent, SgdSettings
 from bayesdp.validation import FloatArray, refuse

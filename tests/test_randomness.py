@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bayesdp.recipes import randomness as module
-from bayesdp.recipes.randomness import Secure, Seeded, gaussian, poisson_batch, random_mask, source
+from bayesdp import randomness as module
+from bayesdp.randomness import Secure, Seeded, gaussian, poisson_batch, random_mask, source
 
 
 @pytest.mark.parametrize("randomness", [Seeded(3), Secure()], ids=["seeded", "secure"])
