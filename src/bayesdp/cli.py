@@ -245,7 +245,7 @@ def compose(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone or adult.")],
+    recipe: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult or digits.")],
     data: Annotated[
         Path | None,
         typer.Option(help="Folder with the data; without it the one that BAYESDP_DATA names, or OpenML."),

@@ -18,9 +18,20 @@ except ImportError as error:  # pragma: no cover
 from opacus.accountants import register_accountant
 
 from bayesdp.opacus.accountant import Accountant
+from bayesdp.opacus.audit import AuditNorms
 from bayesdp.opacus.sampling import SamplingWarning
+from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.watching import BudgetReachedWarning, Watch, watch
 
-__all__ = ["Accountant", "BudgetReachedWarning", "SamplingWarning", "Watch", "watch"]
+__all__ = [
+    "Accountant",
+    "AuditNorms",
+    "BudgetReachedWarning",
+    "SamplingWarning",
+    "SecureNoise",
+    "SecureSampler",
+    "Watch",
+    "watch",
+]
 
 register_accountant(Accountant.mechanism(), Accountant, force=True)

@@ -11,7 +11,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,6 +23,21 @@ from bayesdp.opacus.clipping import Flat, Ghost, passes_are_mixed
 from bayesdp.validation import count, refuse
 
 _LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
+
+
+@runtime_checkable
+class AuditNorms(Protocol):
+    """What ``watch`` asks at each step about records that are not trained on."""
+
+    records: int
+
+    def due(self) -> bool:
+        """Whether norms are to be computed at this step."""
+        ...
+
+    def norms(self) -> torch.Tensor:
+        """Of the gradients that the records would have now, as they would be clipped, [m]."""
+        ...
 
 
 class AuditRecords:

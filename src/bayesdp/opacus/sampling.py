@@ -15,6 +15,7 @@ from scipy.stats import chi2, norm
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from bayesdp.opacus.draws import STATE, Draw, Draws, watched_sampler
+from bayesdp.opacus.secure import SecureSampler
 from bayesdp.validation import refuse
 
 _NEGLIGIBLE = 1e-30  # the probability of an empty batch below which it is not mentioned
@@ -115,6 +116,8 @@ class Sampling:
 
     def _compare_with_opacus(self, batches: int) -> None:
         """Opacus accounts one over the number of batches of an epoch, which is a whole number."""
+        if self._class is not UniformWithReplacementSampler:  # not one that Opacus made
+            return
         if self.rate is not None and not (1 - self.rate) * (1 - 1e-9) <= batches * self.rate <= 1 + 1e-9:
             warnings.warn(
                 f"sample_rate={self.rate:g} is how records are drawn, but Opacus accounts 1/{batches}: its own epsilon "
@@ -129,7 +132,8 @@ def _sampler(loader: Any) -> Any:
     sampler = loader.batch_sampler
     while isinstance(sampler, BatchSplittingSampler):
         sampler = sampler.sampler
-    if type(sampler) is UniformWithReplacementSampler or (sampler is not None and hasattr(sampler, STATE)):
+    poisson = type(sampler) in (UniformWithReplacementSampler, SecureSampler)
+    if poisson or (sampler is not None and hasattr(sampler, STATE)):
         return sampler
     if type(sampler) is BatchSampler:
         order = sampler.sampler

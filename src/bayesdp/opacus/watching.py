@@ -17,11 +17,12 @@ from bayesdp.claim import Claim, statement
 from bayesdp.ledger import Ledger
 from bayesdp.ledger.position import check_continues, position
 from bayesdp.opacus.accountant import AccountantHook
-from bayesdp.opacus.audit import AuditRecords
+from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.clipping import Flat, clipping_of
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.recording import PoissonSteps, ShuffledEpochs, Sum, numbers
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.secure import SecureNoise
 from bayesdp.stopping import StopWhen
 from bayesdp.validation import refuse
 
@@ -46,10 +47,10 @@ def watch(
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
     ``ledger``: where to record, or the path of a new one. ``audit``: (inputs, targets) of people from the same
-    population who are not trained on; ``loss``: what is trained with. Their norms are computed at every ``every``-th
-    step; at the others they are charged at the clip bound, or with between="last" as at the last, which makes
-    estimates of the claims that rest on them; ``audit_batch`` of them are computed at once. ``budget``: training ends
-    before the step that would exceed it.
+    population who are not trained on, or ``AuditNorms``; ``loss``: what is trained with. Their norms are computed at
+    every ``every``-th step; at the others they are charged at the clip bound, or with between="last" as at the last,
+    which makes estimates of the claims that rest on them; ``audit_batch`` of them are computed at once. ``budget``:
+    training ends before the step that would exceed it.
 
     What cannot be accounted is refused, now or at the step that shows it, before anything of that step is released.
     """
@@ -62,7 +63,9 @@ def watch(
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
     sampling = Sampling(data_loader)
     clipping = clipping_of(model, optimizer, sampling, loss)
-    records = None if audit is None else AuditRecords(audit, loss, model, clipping, every=every, at_once=audit_batch)
+    records = audit
+    if audit is not None and not isinstance(audit, AuditNorms):
+        records = AuditRecords(audit, loss, model, clipping, every=every, at_once=audit_batch)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
     else:
@@ -82,7 +85,7 @@ class Watch:
         sampling: Sampling,
         clipping: Flat,
         ledger: Ledger,
-        audit: AuditRecords | None,
+        audit: AuditNorms | None,
         between: str,
         budget: StopWhen | None,
         *,
@@ -262,7 +265,9 @@ class Watch:
         for draw, norms, _ in self._parts:
             used[draw] += len(norms)
         left_out = any(records < draw.records for draw, records in used.items())
-        return frozenset(["left-out"] * left_out + ["earlier-norms"] * self._earlier)
+        noise = SecureNoise.of(self._optimizer)
+        seeded = noise is not None and noise.randomness.reproducible
+        return frozenset(["left-out"] * left_out + ["earlier-norms"] * self._earlier + ["seeded"] * seeded)
 
     def _versions(self) -> list[int]:
         return [one._version for one in self._model._module.parameters()]
@@ -369,6 +374,6 @@ def _check_no_checkpoint(optimizer: Any) -> None:
         raise refuse("ledger", "a new one", "Ledger.open of the ledger that the checkpoint which was loaded belongs to")
 
 
-def _check_records(ledger: Ledger, audit: AuditRecords | None) -> None:
+def _check_records(ledger: Ledger, audit: AuditNorms | None) -> None:
     if audit is not None and ledger.audit_records not in (0, audit.records):
         raise refuse("len(audit)", audit.records, f"the {ledger.audit_records} audit records of the ledger")

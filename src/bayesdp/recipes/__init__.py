@@ -5,6 +5,7 @@ features.py      public features of one row alone; feature_cache.py keeps them
 release.py       a noisy sum, in the ledger before it is used
 whitening.py     centre and shape of features, released with noise
 linear_probe.py  DP-SGD for a linear model, with norms in closed form
+dp_sgd.py        DP-SGD for any model of PyTorch, on Opacus
 variational.py   private Bayesian logistic regression
 sgd.py, loop.py, checkpoint.py    descent, the steps of a run, going on after an interruption
 catalogue.py     the recipes and their settings
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bayesdp.recipes.catalogue import RECIPES
     from bayesdp.recipes.datasets import Dataset, Rows, load
+    from bayesdp.recipes.dp_sgd import fit_model
     from bayesdp.recipes.linear_probe import ProbeRows, fit_probe
     from bayesdp.recipes.sgd import SgdSettings
     from bayesdp.recipes.training import Trained, train
@@ -32,6 +34,7 @@ _HOME = {
     "Rows": "datasets",
     "SgdSettings": "sgd",
     "Trained": "training",
+    "fit_model": "dp_sgd",
     "fit_probe": "linear_probe",
     "load": "datasets",
     "train": "training",
@@ -44,6 +47,7 @@ __all__ = [
     "Rows",
     "SgdSettings",
     "Trained",
+    "fit_model",
     "fit_probe",
     "load",
     "train",

@@ -41,23 +41,38 @@ class VariationalChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """A network by DP-SGD on Opacus."""
+
+    target_epsilon: float
+    steps: int
+    sample_rate: float
+    clip: float
+    learning_rate: float
+    momentum: float = 0.9
+
+
+Choice = ProbeChoice | VariationalChoice | ModelChoice
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What is trained on which features; for other targets, the settings of the nearest target are taken."""
 
     name: str
     features: str
-    choices: tuple[ProbeChoice, ...] | tuple[VariationalChoice, ...]
+    choices: tuple[Choice, ...]
     tried: int
     "How many configurations were compared on the validation rows (benchmarks/choose_settings.py)."
 
-    def choice(self, target_epsilon: float | None) -> ProbeChoice | VariationalChoice:
+    def choice(self, target_epsilon: float | None) -> Choice:
         """The settings for a target; without one the first."""
         if target_epsilon is None:
             return self.choices[0]
         target = validation.positive("target_epsilon", target_epsilon)
         return min(self.choices, key=lambda one: abs(math.log(one.target_epsilon / target)))
 
-    def to_dict(self, choice: ProbeChoice | VariationalChoice) -> dict[str, Any]:
+    def to_dict(self, choice: Choice) -> dict[str, Any]:
         """Plain values for JSON."""
         tuning = {"configurations": self.tried, "data": f"validation rows of {self.name}", "private": False}
         return {"features": self.features, **asdict(choice), "tuning": tuning}
@@ -100,6 +115,12 @@ RECIPES = {
             name="adult",
             features="table",
             choices=(VariationalChoice(target_epsilon=0.06, steps=20, clip=2.0, learning_rate=3.0, momentum=0.5),),
+            tried=0,
+        ),
+        Recipe(
+            name="digits",
+            features="pixels",
+            choices=(ModelChoice(target_epsilon=2.0, steps=100, sample_rate=0.25, clip=1.0, learning_rate=0.15),),
             tried=0,
         ),
     )

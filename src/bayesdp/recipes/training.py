@@ -17,7 +17,7 @@ from bayesdp.claim import finite_or_none, percent
 from bayesdp.claims import Asked, ledger_claims
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import source
-from bayesdp.recipes.catalogue import ProbeChoice, recipe
+from bayesdp.recipes.catalogue import ProbeChoice, VariationalChoice, recipe
 from bayesdp.recipes.checkpoint import write_arrays
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.model import Fitted
@@ -121,10 +121,14 @@ def train(
         from bayesdp.recipes.probe_recipe import fit as fit_probe
 
         fitted = fit_probe(dataset, choice, **arguments)
-    else:
+    elif isinstance(choice, VariationalChoice):
         from bayesdp.recipes.table_recipe import fit as fit_table
 
         fitted = fit_table(dataset, choice, **arguments)
+    else:
+        from bayesdp.recipes.model_recipe import fit as fit_network
+
+        fitted = fit_network(dataset, choice, **arguments)
     claims = ledger_claims(ledger, asked)
     trained = Trained(
         recipe=name,
