@@ -61,7 +61,7 @@ def probe_step(x: torch.Tensor, y: torch.Tensor) -> Step:
     descent = Descent(new_weights(FEATURES, CLASSES), settings)
 
     def step(drawn: np.ndarray) -> None:
-        total = rows.clipped_sum(descent.weights, CLIP, drawn)
+        total = rows.clipped_sum(descent.weights, CLIP, drawn, sample_rate=BATCH / RECORDS)
         descent.update((total + gaussian(Secure(), total.shape, NOISE * CLIP, step=0)) / BATCH, 0)
 
     return step

@@ -1,4 +1,4 @@
-"""Property tests are repeatable by default; `make test-slow` explores, with ten times the examples."""
+"""Property tests are repeatable by default; `make test-slow` explores, with many more examples."""
 
 import os
 
@@ -8,6 +8,6 @@ for library in ("OMP", "MKL", "OPENBLAS"):
 
 from hypothesis import settings  # noqa: E402
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", max_examples=40, derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

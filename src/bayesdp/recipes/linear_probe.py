@@ -58,7 +58,7 @@ class ProbeRows:
     def norms(self, weights: FloatArray, mask: NDArray[np.bool_] | None = None) -> FloatArray:
         """The gradient norm of every row, [n], before clipping; with a mask that of the masked gradient."""
         model = _Model(weights, mask)
-        norms = [model.norms(x, model.residuals(x, y), lengths) for x, y, lengths in self._blocks(None)]
+        norms = [model.norms(x, model.residuals(x, y), lengths) for x, y, lengths in self._blocks(None, 1.0)]
         return torch.cat(norms).double().numpy()
 
     def clipped_sum(
@@ -67,14 +67,16 @@ class ProbeRows:
         clip: float,
         rows: NDArray[np.int64] | None = None,
         mask: NDArray[np.bool_] | None = None,
+        sample_rate: float = 1.0,
     ) -> FloatArray:
         """The sum of clipped gradients of ``rows`` (in ascending order; None: all), [classes, d].
 
-        Formal guarantee: one record more or less changes it by ``clip`` at most.
+        Formal guarantee: one record more or less changes it by ``clip`` at most. ``sample_rate``, with which rows are
+        drawn, decides how large blocks are: what was drawn must not, or one record would change the rounding of all.
         """
         model = _Model(weights, mask)
         total = torch.zeros(weights.shape, dtype=torch.float64)
-        for x, y, lengths in self._blocks(rows):
+        for x, y, lengths in self._blocks(rows, sample_rate):
             residuals = model.residuals(x, y)
             residuals *= (clip * (1 - SLACK) / model.norms(x, residuals, lengths)).clamp_(max=1.0)
             total += residuals @ x
@@ -89,7 +91,7 @@ class ProbeRows:
         """The share of rows whose class has the highest score."""
         return float((self.scores(weights).argmax(axis=1) == self._y.numpy()).mean())
 
-    def _blocks(self, rows: NDArray[np.int64] | None) -> Any:
+    def _blocks(self, rows: NDArray[np.int64] | None, sample_rate: float) -> Any:
         """Features, classes and lengths of drawn rows, block by block."""
         if rows is None:
             parts = (one.split(_ROWS_AT_ONCE) for one in (self._x, self._y, self._lengths))
@@ -97,7 +99,7 @@ class ProbeRows:
             return
         if not len(rows):
             return
-        size = max(1, round(_ROWS_AT_ONCE * len(self) / len(rows)))
+        size = round(_ROWS_AT_ONCE / sample_rate)
         bounds = np.searchsorted(rows, np.arange(0, len(self) + size, size))
         for first, last in itertools.pairwise(bounds.tolist()):
             if first == last:
@@ -171,7 +173,7 @@ def fit_probe(
         if settings.mask is not None:
             mask = random_mask(randomness, weights.shape, settings.mask, step=number)
         drawn = sums.draw(len(rows), step=number)
-        total = rows.clipped_sum(weights, settings.clip, drawn, mask)
+        total = rows.clipped_sum(weights, settings.clip, drawn, mask, settings.sample_rate)
         norms = None if audit is None else audit.norms(weights, mask)
         noisy = sums.release(total, step=number, audit=norms, mask=mask)
         descent.update(noisy / denominator, number - after)
