@@ -2,7 +2,7 @@
 
 Every configuration trains on the rows that are neither for validation nor for the audit, and is judged on those for
 validation. Audit rows are not looked at. Validation rows are private too: what choosing by them costs is in
-docs/recipes.md. Writes results/choices.json; src/bayesdp/recipes/catalogue.py has the first of each list.
+docs/recipes.md. Writes results/choices.json.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ def train(
             delta=delta,
             seed=number,
             reproducible=reproducible,
-            baseline=baseline or reproducible,
+            baseline=baseline or None,
             output=output if output is None or seeds is None else output / f"seed-{number}",
             resume=resume,
             track=_progress,

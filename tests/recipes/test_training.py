@@ -31,7 +31,7 @@ def small():
     unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
     features.EXTRACTORS["blocks"] = features.Extractor("blocks", 1, 4096, lambda: lambda rows: unit(blocks(rows)))
     one = catalogue.ProbeChoice(target_epsilon=60, steps=40, clip=0.5, learning_rate=20.0, shape=0.1)
-    return catalogue.Recipe(name="mnist", features="blocks", choices=(one,), tried=0)
+    return catalogue.Recipe(name="mnist", features="blocks", choices=(one,))
 
 catalogue.RECIPES["mnist"] = small()
 """

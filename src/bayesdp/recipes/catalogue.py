@@ -1,4 +1,4 @@
-"""The recipes: for each data set its features, its model, and settings that were chosen on validation rows."""
+"""The recipes: for each data set its features, its model, and settings that were found by hand on validation rows."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Recipe:
     name: str
     features: str
     choices: tuple[Choice, ...]
-    tried: int
-    "How many configurations were compared on the validation rows (benchmarks/choose_settings.py)."
+    tried: int | None = None
+    "How many configurations were compared on the validation rows; None if they were not counted."
 
     def choice(self, target_epsilon: float | None) -> Choice:
         """The settings for a target; without one the first."""
@@ -88,13 +88,11 @@ RECIPES = {
                 ProbeChoice(target_epsilon=0.65, steps=80, clip=0.02, learning_rate=1250.0, shape=0.25),
                 ProbeChoice(target_epsilon=0.2, steps=40, clip=0.02, learning_rate=1250.0, shape=0.1, floor=0.5),
             ),
-            tried=0,
         ),
         Recipe(
             name="fashion-mnist",
             features="scattering",
             choices=(ProbeChoice(target_epsilon=0.65, steps=80, clip=0.02, learning_rate=1250.0, shape=0.2),),
-            tried=0,
         ),
         Recipe(
             name="cifar10",
@@ -103,25 +101,21 @@ RECIPES = {
                 ProbeChoice(target_epsilon=0.65, steps=40, clip=0.02, learning_rate=1750.0, shape=0.2, floor=0.5),
                 ProbeChoice(target_epsilon=0.09, steps=10, clip=0.02, learning_rate=2500.0),
             ),
-            tried=0,
         ),
         Recipe(
             name="abalone",
             features="table",
             choices=(VariationalChoice(target_epsilon=0.15, steps=25, clip=1.0, learning_rate=3.0),),
-            tried=0,
         ),
         Recipe(
             name="adult",
             features="table",
             choices=(VariationalChoice(target_epsilon=0.06, steps=20, clip=2.0, learning_rate=3.0, momentum=0.5),),
-            tried=0,
         ),
         Recipe(
             name="digits",
             features="pixels",
             choices=(ModelChoice(target_epsilon=2.0, steps=100, sample_rate=0.25, clip=1.0, learning_rate=0.15),),
-            tried=0,
         ),
     )
 }

@@ -18,6 +18,8 @@ from bayesdp.ledger.position import check_continues, position
 from bayesdp.validation import InvalidInputError, refuse
 
 Arrays = dict[str, NDArray[Any]]
+CHECKPOINT, WHITENING = "checkpoint.safetensors", "whitening.safetensors"
+"""What a run keeps in its folder until it has ended."""
 
 
 @dataclass(frozen=True)

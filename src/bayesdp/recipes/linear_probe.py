@@ -157,14 +157,7 @@ def fit_probe(
     ``audit``: people from the same population who are not trained on, whose norms go into the ledger. A ledger that has
     more than ``after`` steps already is continued, from the checkpoint.
     """
-    sums = NoisySums(
-        ledger=ledger,
-        randomness=randomness,
-        clip=settings.clip,
-        noise_multiplier=settings.noise_multiplier,
-        sample_rate=settings.sample_rate,
-        source="linear probe",
-    )
+    sums = NoisySums.of(settings, ledger=ledger, randomness=randomness, source="linear probe")
     descent = Descent(new_weights(rows.features, rows.classes), settings)
     denominator = settings.sample_rate * len(rows)  # fixed beforehand, whatever is drawn
 

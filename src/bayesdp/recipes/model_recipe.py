@@ -13,7 +13,7 @@ from bayesdp.calibration import calibrate
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import ModelChoice
-from bayesdp.recipes.checkpoint import Checkpoint
+from bayesdp.recipes.checkpoint import CHECKPOINT, Checkpoint
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.dp_sgd import fit_model, predictions
 from bayesdp.recipes.loop import Track
@@ -55,7 +55,7 @@ def fit(
         ledger=ledger,
         randomness=randomness,
         audit=_tensors(dataset.audit),
-        checkpoint=None if folder is None else Checkpoint(folder / "checkpoint.safetensors", settings.to_dict()),
+        checkpoint=None if folder is None else Checkpoint(folder / CHECKPOINT, settings.to_dict()),
         track=track,
     )
     return Fitted(

@@ -12,9 +12,9 @@ from bayesdp.calibration import calibrate
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import ProbeChoice
-from bayesdp.recipes.checkpoint import Checkpoint, read_arrays, write_arrays
+from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, Checkpoint, read_arrays, write_arrays
 from bayesdp.recipes.datasets import Dataset, Rows
-from bayesdp.recipes.linear_probe import ProbeRows, fit_probe
+from bayesdp.recipes.linear_probe import ProbeRows, fit_probe, new_weights
 from bayesdp.recipes.loop import Track
 from bayesdp.recipes.model import Fitted
 from bayesdp.recipes.release import NoisySums
@@ -59,7 +59,7 @@ def fit(
         randomness=randomness,
         audit=others,
         after=_releases(choice),
-        checkpoint=None if folder is None else Checkpoint(folder / "checkpoint.safetensors", settings.to_dict()),
+        checkpoint=None if folder is None else Checkpoint(folder / CHECKPOINT, settings.to_dict()),
         track=track,
     )
     return Fitted(
@@ -84,7 +84,7 @@ def _whitening(
     folder: Path | None,
 ) -> Whitening:
     """Release it, or go on with what was released: what was lost in a crash is not released again."""
-    path = None if folder is None else folder / "whitening.safetensors"
+    path = None if folder is None else folder / WHITENING
     whitening = Whitening(np.zeros(train.x.shape[1]), None)
     if path is not None and path.exists():
         arrays, about = read_arrays(path)
@@ -116,9 +116,9 @@ def _folded(weights: FloatArray, whitening: Whitening) -> dict[str, FloatArray]:
 
 
 def _baseline(rows: ProbeRows, audit: ProbeRows, settings: SgdSettings) -> float:
-    """Not private: accuracy on audit rows of the same training without noise, nearly unclipped, with more steps."""
+    """Not private: accuracy on audit rows of the same training without noise, clipped alike, with more steps."""
     settings = replace(settings, steps=4 * settings.steps, average=0.0)
-    descent = Descent(np.zeros((rows.classes, rows.features)), settings)
+    descent = Descent(new_weights(rows.features, rows.classes), settings)
     for number in range(settings.steps):
         descent.update(rows.clipped_sum(descent.weights, settings.clip) / len(rows), number)
     return audit.accuracy(descent.result)

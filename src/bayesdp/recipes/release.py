@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import Randomness, gaussian, poisson_batch
+from bayesdp.recipes.sgd import SgdSettings
 from bayesdp.validation import FloatArray, refuse
 
 SLACK = 1e-3
@@ -30,6 +31,18 @@ class NoisySums:
     noise_multiplier: float
     sample_rate: float
     source: str
+
+    @classmethod
+    def of(cls, settings: SgdSettings, *, ledger: Ledger, randomness: Randomness, source: str) -> NoisySums:
+        """Those of a run with these settings."""
+        return cls(
+            ledger=ledger,
+            randomness=randomness,
+            clip=settings.clip,
+            noise_multiplier=settings.noise_multiplier,
+            sample_rate=settings.sample_rate,
+            source=source,
+        )
 
     @property
     def noise_std(self) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import VariationalChoice
+from bayesdp.recipes.checkpoint import CHECKPOINT
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.loop import Track
 from bayesdp.recipes.model import Fitted
@@ -35,7 +36,7 @@ def fit(
         momentum=choice.momentum,
         average=choice.average,
     )
-    path = None if folder is None else folder / "checkpoint.safetensors"
+    path = None if folder is None else folder / CHECKPOINT
     model.fit_into(ledger, train.x, train.y, (audit.x, audit.y), randomness=randomness, checkpoint=path, track=track)
     return Fitted(
         arrays={"mean": model.posterior_mean_, "scale": model.posterior_scale_},

@@ -18,7 +18,7 @@ from bayesdp.claims import Asked, ledger_claims
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import ProbeChoice, VariationalChoice, recipe
-from bayesdp.recipes.checkpoint import write_arrays
+from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.model import Fitted
 from bayesdp.report import write_report
@@ -26,7 +26,6 @@ from bayesdp.validation import refuse
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
-_WHILE_TRAINING = ("checkpoint.safetensors", "whitening.safetensors")
 NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which whoever knows the seed can remove."
 
 
@@ -200,5 +199,5 @@ def _keep(folder: Path, trained: Trained, about: dict[str, Any]) -> None:
     notes.append(f"{100 * trained.accuracy:.2f} % of the audit rows are classified rightly.")
     write_report(folder / REPORT, f"Privacy of the {trained.recipe} model", notes, trained.account.all())
     write_arrays(folder / MODEL, trained.model.arrays, {**about, "classify": trained.model.classify})
-    for name in _WHILE_TRAINING:
+    for name in (CHECKPOINT, WHITENING):
         (folder / name).unlink(missing_ok=True)

@@ -118,14 +118,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         checkpoint: Path | None,
         track: Track,
     ) -> Self:
-        sums = NoisySums(
-            ledger=ledger,
-            randomness=randomness,
-            clip=settings.clip,
-            noise_multiplier=settings.noise_multiplier,
-            sample_rate=settings.sample_rate,
-            source="variational inference",
-        )
+        sums = NoisySums.of(settings, ledger=ledger, randomness=randomness, source="variational inference")
         posterior = _Posterior(data.x.shape[1], len(data), prior, settings)
 
         def step(number: int) -> None:
