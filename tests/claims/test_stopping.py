@@ -1,5 +1,7 @@
 """Stopping in time, for a worst case and for a gate."""
 
+from bisect import bisect
+
 import numpy as np
 import pytest
 
@@ -153,7 +155,7 @@ def test_several_steps_at_once() -> None:
     settings = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
     ledger = Ledger()
     budget = StopWhen(ledger, epsilon=3.0)
-    most = max(steps for steps in range(1, 40) if ledger.worst_case(1e-5, more=(1.0, 0.1, steps)).epsilon <= 3.0)
+    most = bisect(range(1, 40), 3.0, key=lambda steps: ledger.worst_case(1e-5, more=(1.0, 0.1, steps)).epsilon)
     assert budget.allows(**settings, steps=most)
     assert not budget.allows(**settings, steps=most + 1)
     assert not StopWhen(ledger, epsilon=3.0).allows(**settings, steps=most + 1)

@@ -57,11 +57,11 @@ def test_with_much_noise_the_posterior_stays_within_the_prior():
 
 def test_probabilities_average_over_the_posterior():
     x, y = data()
-    model = BayesianLogisticRegression(epsilon=5, random_state=0, posterior_samples=20_000).fit(x, y)
+    model = BayesianLogisticRegression(epsilon=5, random_state=0, posterior_samples=4_000).fit(x, y)
     rows = np.c_[x[:5], np.ones(5)]
     thetas = np.random.default_rng(9).normal(model.posterior_mean_, model.posterior_scale_, (20_000, 4))
     expected = (1 / (1 + np.exp(-rows @ thetas.T))).mean(axis=1)
-    np.testing.assert_allclose(model.predict_proba(x[:5])[:, 1], expected, atol=0.01)
+    np.testing.assert_allclose(model.predict_proba(x[:5])[:, 1], expected, atol=0.02)
     assert model.score(x, y) > 0.6
     assert np.array_equal(model.predict(x), (model.predict_proba(x)[:, 1] > 0.5).astype(int))
     assert ((model.decision_function(x) > 0) == model.predict(x)).mean() > 0.99
