@@ -21,6 +21,7 @@ from bayesdp.recipes import probe_recipe, table_recipe
 from bayesdp.recipes.catalogue import RECIPES, ProbeChoice, VariationalChoice
 from bayesdp.recipes.datasets import Dataset, load
 from bayesdp.recipes.features import EXTRACTORS, extract
+from bayesdp.recipes.run import Run
 from benchmarks.machine import description
 
 RESULT = Path("results/choices.json")
@@ -64,9 +65,16 @@ def for_choosing(dataset: Dataset) -> Dataset:
 
 
 def accuracy(dataset: Dataset, choice: Choice, seed: int) -> float:
-    arguments = {"target_epsilon": choice.target_epsilon, "delta": 1e-5, "folder": None, "track": iter}
+    run = Run(
+        dataset=dataset,
+        features=RECIPES[dataset.name].features,
+        target_epsilon=choice.target_epsilon,
+        delta=1e-5,
+        ledger=Ledger(),
+        randomness=Seeded(seed),
+    )
     fit = probe_recipe.fit if isinstance(choice, ProbeChoice) else table_recipe.fit
-    return fit(dataset, choice, ledger=Ledger(), randomness=Seeded(seed), **arguments).accuracy
+    return fit(run, choice).accuracy
 
 
 def compare(name: str) -> list[dict[str, object]]:

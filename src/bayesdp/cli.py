@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -254,7 +252,7 @@ def train(
         float | None, typer.Option(help="Worst-case epsilon not to be exceeded; without it the recipe's own.")
     ] = None,
     delta: Delta = 1e-5,
-    seed: Annotated[int, typer.Option(help="Decides how rows are split.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Decides how rows are split; 0 if not given.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Train so many times, with seeds 0, 1, ...")] = None,
     reproducible: Annotated[
         bool, typer.Option("--reproducible", help="Noise from the seed too: an experiment, not for release.")
@@ -272,31 +270,33 @@ def train(
 
     Example: bayesdp train adult --data data -o adult-model
     """
-    from bayesdp.validation import count, refuse
+    from bayesdp.validation import refuse
 
     if seeds is not None and resume:
         raise refuse("resume", True, "one run to resume, without --seeds")
-    numbers = [seed] if seeds is None else list(range(count("seeds", seeds, minimum=1)))
-    from bayesdp.recipes.training import several
-    from bayesdp.recipes.training import train as compute
+    if seeds is not None and seed is not None:
+        raise refuse("seed", seed, "one of --seed and --seeds")
+    from bayesdp.recipes import training
 
-    runs = [
-        compute(
-            recipe,
-            data=data,
-            target_epsilon=target_epsilon,
-            delta=delta,
-            seed=number,
-            reproducible=reproducible,
-            baseline=baseline or None,
-            output=output if output is None or seeds is None else output / f"seed-{number}",
-            resume=resume,
-            track=_progress,
-        )
-        for number in numbers
-    ]
-    values = runs[0].to_dict() if seeds is None else several(runs)
-    _show(values, "\n\n".join(run.statement() for run in runs), json_, None)
+    options: dict[str, Any] = {
+        "data": data,
+        "target_epsilon": target_epsilon,
+        "delta": delta,
+        "reproducible": reproducible,
+        "baseline": baseline or None,
+        "output": output,
+        "track": _progress,
+    }
+    try:
+        if seeds is not None:
+            trained = training.train_several(recipe, seeds=seeds, **options)
+        else:
+            trained = training.train(recipe, seed=seed or 0, resume=resume, **options)
+    except KeyboardInterrupt:
+        if output is not None and seeds is None:
+            print(f"Interrupted. The same command with --resume goes on with the run in {output}.", file=sys.stderr)
+        raise
+    _show(trained.to_dict(), trained.statement(), json_, None)
 
 
 @app.command()
@@ -332,18 +332,11 @@ def _show(values: dict[str, Any], words: str, as_json: bool, output: Path | None
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a temporary file beside it, then a rename."""
     from bayesdp.validation import refuse
+    from bayesdp.whole_file import write_text
 
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        write_text(path, text)
     except OSError as error:
         raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
 
@@ -384,6 +377,8 @@ def main() -> None:
         if not isinstance(error, InvalidInputError):
             raise
         _fail(str(error))
+    except OSError as error:  # a full disk, a folder that may not be written
+        _fail(f"file={error.filename or ''}: {error.strerror or error}")
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     else:

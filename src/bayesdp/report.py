@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bayesdp.claim import Claim, to_html
+from bayesdp.whole_file import write_text
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -34,4 +35,4 @@ th {{ width: 16rem; font-weight: 600 }}
 def write_report(path: Path, title: str, notes: Sequence[str], claims: Iterable[Claim]) -> None:
     """Write the page; all text is escaped."""
     lines = "\n".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    path.write_text(_PAGE.format(title=html.escape(title), notes=lines, claims=to_html(claims)), encoding="utf-8")
+    write_text(path, _PAGE.format(title=html.escape(title), notes=lines, claims=to_html(claims)))

@@ -41,6 +41,8 @@ class WorstCase:
     pld_epsilon: float | None
     reason: str | None = None
     "Why there is no finite epsilon, if that is not because of too little noise."
+    assumptions: tuple[str, ...] = ()
+    "What it rests on besides noise, clipping and sampling."
 
     def __float__(self) -> float:
         return self.epsilon
@@ -50,12 +52,14 @@ class WorstCase:
         if math.isinf(self.epsilon):
             return f"For everyone: {self.reason or _TOO_LITTLE_NOISE}."
         size = round_up(self.epsilon, 4)
-        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, proved)."
+        assumed = f" Assumes that {'; '.join(self.assumptions)}." if self.assumptions else ""
+        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, proved).{assumed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes None with a reason."""
         values: dict[str, Any] = asdict(self)
         reason = values.pop("reason") or _TOO_LITTLE_NOISE
+        del values["assumptions"]  # claims have them
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None

@@ -60,6 +60,7 @@ def test_the_released_update_is_the_clipped_sum_of_the_drawn_records_with_noise(
     assert stats.kstest(noise / std, "norm").pvalue > 1e-6
     assert noise.var() == pytest.approx(std**2, rel=6 * np.sqrt(2 / noise.size))
     assert ledger.history.caveats == ["seeded"]
+    assert "NOT FOR RELEASE" in ledger.worst_case().statement()
 
 
 def test_large_batches_in_parts_are_the_same_batches():
@@ -137,3 +138,48 @@ def test_what_cannot_be_accounted_is_refused():
     with pytest.raises(Exception, match="BatchNorm"):
         fit_model(coupled, LOSS, *data(), settings(), ledger=ledger, randomness=Seeded(0))
     assert ledger.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 100.0, 1.0])), r"loss\.weight"),
+        (nn.CrossEntropyLoss(reduction="sum"), r"loss\.reduction='sum'"),
+        (nn.CrossEntropyLoss(ignore_index=1), r"loss\.ignore_index=1"),
+    ],
+)
+@pytest.mark.parametrize("mask", [None, 0.5])
+def test_losses_that_couple_records_are_refused(loss, message, mask):
+    ledger = Ledger()
+    with pytest.raises(ValueError, match=message):
+        fit_model(network(), loss, *data(), settings(mask=mask), ledger=ledger, randomness=Seeded(0))
+    assert ledger.steps == 0
+
+
+def test_a_model_that_was_refused_can_be_trained_with_other_arguments():
+    model = network()
+    with pytest.raises(ValueError, match="audit="):
+        fit_model(model, LOSS, *data(), settings(), ledger=Ledger(), randomness=Seeded(0), audit=data(0))
+    with pytest.raises(ValueError, match="at_once=0"):
+        fit_model(model, LOSS, *data(), settings(), ledger=Ledger(), randomness=Seeded(0), at_once=0)
+    fit_model(model, LOSS, *data(), settings(steps=1), ledger=Ledger(), randomness=Seeded(0))
+
+
+def test_empty_batches_are_steps_too():
+    x, y = data(6)
+    ledger = Ledger()
+    fit_model(network(), LOSS, x, y, settings(sample_rate=0.02, steps=8), ledger=ledger, randomness=Seeded(1))
+    assert [len(poisson_batch(Seeded(1), 6, 0.02, step=step)) for step in range(8)].count(0) > 4
+    assert ledger.steps == 8
+
+
+def test_dropout_is_on_for_audit_records_too():
+    torch.manual_seed(0)
+    dropping = nn.Sequential(nn.Linear(6, 400), nn.Dropout(0.5), nn.Linear(400, 3)).double().eval()
+    audit, ledger = data(30, seed=5), Ledger(keep_norms=True)
+    kept = random_mask(Seeded(0), flat(dropping).shape, 0.9, step=0)
+    whole = np.linalg.norm(gradients(dropping, *audit) * kept, axis=1)
+    fit_model(dropping, LOSS, *data(), settings(steps=1, mask=0.9), ledger=ledger, randomness=Seeded(0), audit=audit)
+    with_dropout = ledger.private_norms(1)[0]
+    assert (np.abs(with_dropout - whole) > 1e-3).all()
+    assert len(set(np.round(with_dropout / whole, 6))) == 30  # each record its own

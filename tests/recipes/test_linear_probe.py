@@ -270,3 +270,19 @@ def test_gradients_that_are_not_finite_are_not_released():
     with pytest.raises(ValueError, match="gradient='not finite'"), np.errstate(over="ignore"):
         fit_probe(ProbeRows(x, y, CLASSES), chosen, ledger=ledger, randomness=Seeded(0))
     assert ledger.steps < 50
+
+
+def test_tiny_residuals_of_long_rows_are_clipped():
+    """Their squares are 0 in single precision."""
+    rows = ProbeRows(np.array([[1.0, 1e30]]), np.array([0]), 2)
+    weights = np.array([[0.0, 0.0], [-53.0, 0.0]])
+    assert rows.norms(weights)[0] > 1e6
+    assert np.linalg.norm(rows.clipped_sum(weights, 1.0)) <= 1.0
+
+
+@given(st.integers(0, 10**6))
+def test_removing_a_record_moves_the_others_and_changes_the_sum_by_the_clip_at_most(seed):
+    rng = np.random.default_rng(seed)
+    x, y, weights = rng.standard_normal((1500, 5)), rng.integers(0, 3, 1500), rng.standard_normal((3, 5))
+    whole, less = ProbeRows(x, y, 3), ProbeRows(x[1:], y[1:], 3)
+    assert np.linalg.norm(whole.clipped_sum(weights, 0.1) - less.clipped_sum(weights, 0.1)) <= 0.1

@@ -1,5 +1,6 @@
 """`bayesdp train`: from files to the statement, what it keeps, and what it refuses."""
 
+import gzip
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bayesdp import Ledger
-from bayesdp.recipes import RECIPES, catalogue, load, train
+from bayesdp.recipes import RECIPES, catalogue, load, probe_recipe, train
 from bayesdp.recipes.features import EXTRACTORS
 from recipe_data import write_abalone, write_adult, write_images
 
@@ -92,7 +93,7 @@ def test_the_command_prints_what_the_design_says(data, tmp_path):
     with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
         assert ledger.worst_case(1e-5).epsilon == found["worst_case"]["epsilon"]
         assert ledger.metadata["recipe"] == "adult"
-        assert ledger.history.caveats == []
+        assert ledger.history.caveats == ["zero-out"]
     assert "NOT FOR RELEASE" not in (tmp_path / "out" / "statement.txt").read_text()
     assert load_file(tmp_path / "out" / "model.safetensors")["mean"].shape == (10,)
 
@@ -181,6 +182,11 @@ def test_several_seeds(data, tmp_path):
     assert found["mean"]["accuracy"] == pytest.approx(np.mean(accuracies))
     assert found["sd"]["accuracy"] == pytest.approx(np.std(accuracies))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"seed-0", "seed-1"}
+    assert 1.2 * found["mean"]["epsilon"] < found["together"]["epsilon"] < 2 * found["mean"]["epsilon"]
+    again = command("adult", "--data", data, "--seeds", 3, "-o", tmp_path / "out")
+    assert again.returncode == 2
+    assert "the run in this one is finished" in again.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"seed-0", "seed-1"}
 
 
 @pytest.mark.parametrize(
@@ -194,6 +200,8 @@ def test_several_seeds(data, tmp_path):
         (["adult", "--seed", "-1"], "seed=-1"),
         (["adult", "--seeds", "0"], "seeds=0"),
         (["adult", "--seeds", "2", "--resume"], "resume=True"),
+        (["adult", "--resume"], "output=None: expected with --resume the folder"),
+        (["adult", "--seed", "7", "--seeds", "2"], "seed=7: expected one of --seed and --seeds"),
         (["adult", "-o", "new", "--resume"], "output='new': expected the folder of a run to resume"),
         (["adult", "-o", "/proc/no"], "output='/proc/no'"),
     ],
@@ -226,3 +234,83 @@ def test_a_small_audit_set_gives_reasons_instead_of_figures(tmp_path, monkeypatc
     found = train("abalone", data=tmp_path, target_epsilon=2).to_dict()
     assert found["shares"][2]["epsilon"] is None
     assert "459" in found["shares"][2]["reason"]
+
+
+def test_digits_by_the_command(tmp_path):
+    result = command("digits", "--target-epsilon", "3", "--reproducible", "--json")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    found = json.loads(result.stdout)
+    assert found["accuracy"] > 0.6
+    assert 2.9 < found["worst_case"]["epsilon"] <= 3
+
+
+def test_a_baseline_is_not_for_release(data):
+    assert train("adult", data=data, target_epsilon=3, baseline=True).to_dict()["for_release"] is False
+
+
+@pytest.mark.parametrize("interrupted", [1, 2])
+def test_whitening_is_not_released_again(data, tmp_path, small, interrupted, monkeypatch):
+    """Killed after the ledger had the release and before it was kept: it is lost, and not repeated."""
+
+    def lost(*_):
+        raise KeyboardInterrupt
+
+    arguments = {"data": data, "target_epsilon": 60, "output": tmp_path / "out"}
+    written = []
+    whole = probe_recipe.write_arrays
+    monkeypatch.setattr(
+        probe_recipe,
+        "write_arrays",
+        lambda *all_: lost() if len(written) == interrupted - 1 else written.append(all_) or whole(*all_),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        train("mnist", **arguments)
+    monkeypatch.setattr(probe_recipe, "write_arrays", whole)
+    train("mnist", **arguments, resume=True)
+    with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
+        assert ledger.steps == small.steps + 2
+        assert [one.source for one in ledger.history.stretches] == ["centre", "shape", "linear probe"]
+        assert ledger.worst_case(1e-5).epsilon <= 60
+
+
+def test_a_run_is_not_resumed_without_what_it_needs(data, tmp_path, small):
+    def stop(items, what):
+        for number, item in enumerate(items):
+            if what == "Training" and number == 3:
+                raise KeyboardInterrupt
+            yield item
+
+    arguments = {"data": data, "target_epsilon": 60, "output": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt) as held:  # as in a notebook, where the exception keeps what it passed alive
+        train("mnist", **arguments, track=stop)
+    images, labels = (data / "mnist" / f"train-{what}-ubyte.gz" for what in ("images-idx3", "labels-idx1"))
+    kept = labels.read_bytes()
+    whole = gzip.decompress(kept)
+    labels.write_bytes(gzip.compress(whole[:8] + whole[:7:-1]))
+    with pytest.raises(ValueError, match=r"checkpoint=.*the same settings"):
+        train("mnist", **arguments, resume=True)
+    labels.write_bytes(kept)
+    whitening = tmp_path / "out" / "whitening.safetensors"
+    moved = whitening.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="it is missing"):
+        train("mnist", **arguments, resume=True)
+    moved.rename(whitening)
+    train("mnist", **arguments, resume=True)
+    assert held.value is not None
+    assert images.exists()
+
+
+def test_a_run_that_was_refused_leaves_no_ledger(tmp_path, monkeypatch):
+    write_abalone(tmp_path)
+    with pytest.raises(ValueError, match="noise"):
+        train("abalone", data=tmp_path, target_epsilon=1e-14, delta=1e-15, output=tmp_path / "out")
+    train("abalone", data=tmp_path, target_epsilon=2, output=tmp_path / "out")
+
+
+def test_a_full_disk_is_one_line(data, tmp_path):
+    """Files of at most 20 kB, as with `ulimit -f`: the ledger does not fit."""
+    limited = f"ulimit -f 20; exec {PROGRAM} train adult --data {data} --target-epsilon 3 -o {tmp_path / 'out'}"
+    result = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=240)
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1, result.stderr

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from bayesdp import Ledger
 from bayesdp.randomness import Seeded
 from bayesdp.recipes import BayesianLogisticRegression
+from bayesdp.recipes.checkpoint import Checkpoint
 from bayesdp.recipes.datasets import Rows
 from bayesdp.recipes.variational import _clipped_sum, _norms
 
@@ -162,7 +164,7 @@ def test_audit_rows_of_another_class_are_refused():
 def test_it_goes_on_after_an_interruption(tmp_path):
     x, y = data(200)
     whole = BayesianLogisticRegression(steps=6, random_state=0).fit(x, y)
-    checkpoint, path = tmp_path / "checkpoint.safetensors", tmp_path / "run.ledger"
+    kept, path = partial(Checkpoint, tmp_path / "checkpoint.safetensors"), tmp_path / "run.ledger"
 
     def stop(numbers):
         for number in numbers:
@@ -172,9 +174,9 @@ def test_it_goes_on_after_an_interruption(tmp_path):
 
     model = BayesianLogisticRegression(steps=6)
     with Ledger.create(path) as ledger, pytest.raises(KeyboardInterrupt):
-        model.fit_into(ledger, x, y, randomness=Seeded(0), checkpoint=checkpoint, track=stop)
+        model.fit_into(ledger, x, y, randomness=Seeded(0), checkpoint=kept, track=stop)
     with Ledger.open(path) as ledger:
-        model.fit_into(ledger, x, y, randomness=Seeded(0), checkpoint=checkpoint)
+        model.fit_into(ledger, x, y, randomness=Seeded(0), checkpoint=kept)
     assert ledger.steps == 6
     assert np.array_equal(model.posterior_mean_, whole.posterior_mean_)
     assert np.array_equal(model.posterior_scale_, whole.posterior_scale_)
@@ -191,3 +193,11 @@ def test_scikit_learn_conventions(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(clone(estimator))
+
+
+def test_classes_that_are_known_beforehand_need_not_occur():
+    x, y = data(200)
+    model = BayesianLogisticRegression(steps=2, classes=(0, 1), random_state=0).fit(x, np.zeros_like(y))
+    assert model.classes_.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="y='another class': expected the classes"):
+        BayesianLogisticRegression(classes=(1, 2)).fit(x, y)

@@ -456,7 +456,9 @@ class Ledger:
 
         ``more``, (noise multiplier, sampling rate, steps), asks what it would be after further steps.
         """
-        return self._now().worst_case(validation.probability("delta", delta), more)
+        history = self._now()
+        found = history.worst_case(validation.probability("delta", delta), more)
+        return replace(found, assumptions=tuple(CAVEATS[name].text for name in history.caveats))
 
     @_locked
     def claims(

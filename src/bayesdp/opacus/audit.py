@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class AuditRecords:
 
     def __init__(self, audit: Any, loss: Any, model: Any, clipping: Flat, *, every: int, at_once: int) -> None:
         inputs, targets = _pair(audit)
-        self._loss = _reduced(loss, model.loss_reduction, targets)
+        self._loss = separate_loss(loss, model.loss_reduction, targets)
         self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)  # past torch.compile
         self._clipping = clipping
         self._every = count("every", every, minimum=1)
@@ -99,7 +100,8 @@ class AuditRecords:
         loss = self._loss(self._twin(*inputs), targets)
         if not isinstance(loss, torch.Tensor) or loss.ndim:
             raise refuse("loss", self._loss, f"a loss that is reduced to one number by {self._model.loss_reduction!r}")
-        loss.backward()
+        with quiet_hooks():
+            loss.backward()
         parameters: list[Any] = [self._twins[id(one)] for one in self._measured()]
         if passes_are_mixed(parameters):
             raise NotImplementedError("a weight is used outside its layer")
@@ -162,8 +164,8 @@ def _pair(audit: Any) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
     return inputs, targets
 
 
-def _reduced(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
-    """The loss that training uses, if it makes the gradient of a record depend on that record only."""
+def separate_loss(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
+    """The loss that training uses; refused if it makes the gradient of a record depend on others in its batch."""
     if isinstance(loss, DPLossFastGradientClipping):
         loss = loss.criterion
     if not callable(loss):
@@ -178,6 +180,14 @@ def _reduced(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
             what = "no targets that are ignored: the mean divides by how many others the batch has"
             raise refuse("loss.ignore_index", loss.ignore_index, what)
     return loss
+
+
+@contextmanager
+def quiet_hooks() -> Generator[None]:
+    """PyTorch warns that inputs of Opacus' hooks need no gradients; Opacus does not use those."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook is firing")
+        yield
 
 
 @contextmanager

@@ -82,7 +82,8 @@ class Sampling:
         """
         invented = self.draws.invents and self.empty > _NEGLIGIBLE
         zero_out = self.rate is None or invented
-        return frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch)
+        seeded = isinstance(self._sampler, SecureSampler) and self._sampler.randomness.reproducible
+        return frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch + ["seeded"] * seeded)
 
     def compare(self, draw: Draw) -> None:
         """What was really drawn against the rate: both how much, and how evenly, which would not be Poisson.

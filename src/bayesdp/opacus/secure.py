@@ -33,12 +33,14 @@ class SecureSampler(UniformWithReplacementSampler):
             sample_rate=validation.sample_rate(sample_rate),
             steps=validation.count("steps", steps, minimum=0),
         )
-        self._randomness, self._first = randomness, first
+        self.randomness = randomness
+        self._next = first
 
     def __iter__(self) -> Generator[list[int]]:
-        """Indices of each batch."""
-        for step in range(self._first, self._first + self.steps):
-            yield poisson_batch(self._randomness, self.num_samples, self.sample_rate, step=step).tolist()
+        """Indices of each batch; another pass goes on with further steps."""
+        for _ in range(self.steps):
+            step, self._next = self._next, self._next + 1
+            yield poisson_batch(self.randomness, self.num_samples, self.sample_rate, step=step).tolist()
 
 
 class SecureNoise:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bayesdp import validation
 from bayesdp.validation import refuse
@@ -15,8 +15,10 @@ class ProbeChoice:
     """A linear probe, all records at every step; ``centre`` and ``shape``: parts of the budget for the whitening.
 
     The budget of Gaussian releases without sampling is the sum of 1 / z^2 over them, z the noise multiplier.
+    ``directions``: to how many the public basis reduces the features; 0 leaves them.
     """
 
+    module: ClassVar[str] = "probe_recipe"
     target_epsilon: float
     steps: int
     clip: float
@@ -26,12 +28,14 @@ class ProbeChoice:
     centre: float = 0.01
     shape: float = 0.0
     floor: float = 0.3
+    directions: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariationalChoice:
     """Bayesian logistic regression, all records at every step."""
 
+    module: ClassVar[str] = "table_recipe"
     target_epsilon: float
     steps: int
     clip: float
@@ -44,6 +48,7 @@ class VariationalChoice:
 class ModelChoice:
     """A network by DP-SGD on Opacus."""
 
+    module: ClassVar[str] = "model_recipe"
     target_epsilon: float
     steps: int
     sample_rate: float

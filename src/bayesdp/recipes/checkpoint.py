@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 from bayesdp.ledger import Ledger
 from bayesdp.ledger.position import check_continues, position
 from bayesdp.validation import InvalidInputError, refuse
+from bayesdp.whole_file import write_whole
 
 Arrays = dict[str, NDArray[Any]]
 CHECKPOINT, WHITENING = "checkpoint.safetensors", "whitening.safetensors"
@@ -58,17 +57,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[
     content = save(
         {name: np.ascontiguousarray(one) for name, one in arrays.items()}, {"bayesdp": json.dumps(dict(about))}
     )
-    temporary = path.with_name(path.name + ".part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    write_whole(path, lambda file: file.write(content))
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:

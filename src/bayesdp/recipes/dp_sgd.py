@@ -16,7 +16,9 @@ from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from bayesdp import validation
 from bayesdp.ledger import Ledger
+from bayesdp.opacus.audit import quiet_hooks, separate_loss
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.watching import Watch, watch
 from bayesdp.randomness import Randomness, random_mask
@@ -50,6 +52,9 @@ def fit_model(
     """
     if settings.average:
         raise refuse("average", settings.average, "0: weights of models are not averaged")
+    if at_once is not None:
+        validation.count("at_once", at_once, minimum=1)
+    separate_loss(loss, "mean", targets)
     run = _Run(model, loss, inputs, targets, settings, ledger, randomness, audit, at_once)
     try:
         run_steps(run.step, run, steps=settings.steps, ledger=ledger, checkpoint=checkpoint, track=track)
@@ -72,12 +77,12 @@ class _Run:
         audit: tuple[torch.Tensor, torch.Tensor] | None,
         at_once: int | None,
     ) -> None:
-        self._plain, self._loss, self._settings, self._randomness = model, loss, settings, randomness
+        self._plain, self._loss, self._settings, self._randomness = model.train(), loss, settings, randomness
         self._masks: list[torch.Tensor] | None = None
         records: Any = audit
         if audit is not None and settings.mask is not None:
             records = MaskedAudit(model, loss, *audit, lambda: self._masks)
-        self._model: Any = GradSampleModule(model.train(), batch_first=True, loss_reduction="mean")
+        self._model: Any = GradSampleModule(model, batch_first=True, loss_reduction="mean")
         self._sgd = torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
         self._optimizer: Any = DPOptimizer(
             self._sgd,
@@ -98,11 +103,15 @@ class _Run:
             sampler = BatchSplittingSampler(sampler=sampler, max_batch_size=at_once, optimizer=self._optimizer)
         collate = wrap_collate_with_empty(
             collate_fn=default_collate,
-            sample_empty_shapes=[tuple(one.shape) for one in dataset[0]],
+            sample_empty_shapes=[(0, *one.shape) for one in dataset[0]],
             dtypes=[one.dtype for one in dataset[0]],
         )
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-        self._watch: Watch = watch(self._model, self._optimizer, loader, ledger=ledger, audit=records, loss=loss)
+        try:
+            self._watch: Watch = watch(self._model, self._optimizer, loader, ledger=ledger, audit=records, loss=loss)
+        except BaseException:
+            self._model.to_standard_module()
+            raise
         self._batches = iter(loader)
 
     def step(self, number: int) -> None:
@@ -112,7 +121,8 @@ class _Run:
         while True:
             inputs, targets = next(self._batches)
             self._optimizer.zero_grad()
-            self._loss(self._model(inputs), targets).backward()
+            with quiet_hooks():
+                self._loss(self._model(inputs), targets).backward()
             self._mask_gradients()
             self._optimizer.step()
             if not self._optimizer._is_last_step_skipped:
@@ -193,7 +203,8 @@ class MaskedAudit:
             gradients = torch.func.grad(loss)(parameters, one, target).values()
             return sum((g * m).square().sum() for g, m in zip(gradients, masks, strict=True)).sqrt()  # type: ignore[union-attr]
 
-        return torch.func.vmap(norm, chunk_size=self._at_once)(self._inputs, self._targets)
+        each = torch.func.vmap(norm, chunk_size=self._at_once, randomness="different")  # dropout is each record's own
+        return each(self._inputs, self._targets)
 
 
 def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:

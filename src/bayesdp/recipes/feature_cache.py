@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bayesdp.whole_file import write_whole
 
 VARIABLE = "BAYESDP_CACHE"
 
@@ -29,11 +30,15 @@ def folder() -> Path:
 
 
 def cached(
-    name: str, version: int, rows: NDArray[Any], compute: Callable[[], NDArray[np.float32]]
+    name: str,
+    version: int,
+    rows: NDArray[Any],
+    compute: Callable[[], NDArray[np.float32]],
+    length: int | None = None,
 ) -> NDArray[np.float32]:
-    """Features of these rows, [n, d]; a folder or file that cannot be used only costs the time to compute."""
+    """What is computed from these rows, an array of their length; a file that cannot be used only costs time."""
     path = folder() / f"{name}-{version}-{_fingerprint(rows)}.npy"
-    kept = _read(path, len(rows))
+    kept = _read(path, len(rows) if length is None else length)
     if kept is not None:
         return kept
     features = compute()
@@ -58,21 +63,16 @@ def _read(path: Path, rows: int) -> NDArray[np.float32] | None:
         with path.open("rb") as file:
             features = np.load(file, allow_pickle=False)
             checksum = file.read()
-    except (OSError, ValueError, EOFError):
+    except Exception:  # whatever NumPy says about a file that was damaged
         return None
     good = features.dtype == np.float32 and len(features) == rows and checksum == _checksum(features)
     return features if good else None
 
 
 def _write(path: Path, features: NDArray[np.float32]) -> None:
+    def write(file: IO[bytes]) -> None:
+        np.save(file, features, allow_pickle=False)
+        file.write(_checksum(features))
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")  # readable by its owner only
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, features, allow_pickle=False)
-            file.write(_checksum(features))
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    write_whole(path, write, private=True)

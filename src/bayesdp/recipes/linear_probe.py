@@ -59,7 +59,7 @@ class ProbeRows:
         """The gradient norm of every row, [n], before clipping; with a mask that of the masked gradient."""
         model = _Model(weights, mask)
         norms = [model.norms(x, model.residuals(x, y), lengths) for x, y, lengths in self._blocks(None, 1.0)]
-        return torch.cat(norms).double().numpy()
+        return torch.cat(norms).numpy()
 
     def clipped_sum(
         self,
@@ -131,9 +131,10 @@ class _Model:
 
     def norms(self, x: torch.Tensor, residuals: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Gradient norms [n]; of the masked gradient the square is sum_k r_k^2 sum_j m_kj x_j^2."""
+        exact = residuals.double()  # squares of small residuals are not 0 in it
         if self._mask is None:
-            return residuals.norm(dim=0) * lengths
-        return (residuals.square() * (self._mask @ (x * x).T)).sum(0).sqrt()
+            return exact.norm(dim=0) * lengths
+        return (exact.square() * (self._mask @ (x * x).T)).sum(0).sqrt()
 
 
 def new_weights(features: int, classes: int) -> FloatArray:

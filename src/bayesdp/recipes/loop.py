@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -42,20 +43,27 @@ def run_steps(
     Formal guarantee: ``after + steps`` steps are in the ledger at the end, interrupted or not, and what each of them
     released was used once or not at all: steps that a crash took from the learner are not repeated.
     """
+
+    def keep() -> None:
+        if checkpoint is not None:
+            checkpoint.save(learner.state(), ledger)
+
     if ledger.steps > after:
         learner.restore(_kept(ledger, checkpoint))
-    elif checkpoint is not None:
-        checkpoint.save(learner.state(), ledger)
+    else:
+        keep()
     saved = time.monotonic()
     try:
         for number in track(range(ledger.steps, after + steps)):
             step(number)
-            if checkpoint is not None and time.monotonic() - saved > SECONDS:
-                checkpoint.save(learner.state(), ledger)
+            if time.monotonic() - saved > SECONDS:
+                keep()
                 saved = time.monotonic()
-    finally:  # also when it is interrupted
-        if checkpoint is not None:
-            checkpoint.save(learner.state(), ledger)
+    except BaseException:  # what interrupted it is what is to be heard of
+        with contextlib.suppress(Exception):
+            keep()
+        raise
+    keep()
 
 
 def _kept(ledger: Ledger, checkpoint: Checkpoint | None) -> Arrays:

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from bayesdp.calibration import calibrate
-from bayesdp.ledger import Ledger
-from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import ModelChoice
-from bayesdp.recipes.checkpoint import CHECKPOINT, Checkpoint
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.dp_sgd import fit_model, predictions
-from bayesdp.recipes.loop import Track
-from bayesdp.recipes.model import Fitted
+from bayesdp.recipes.run import Fitted, Run
 from bayesdp.recipes.sgd import SgdSettings
 
 
-def fit(
-    dataset: Dataset,
-    choice: ModelChoice,
-    *,
-    target_epsilon: float,
-    delta: float,
-    ledger: Ledger,
-    randomness: Randomness,
-    folder: Path | None,
-    track: Track,
-) -> Fitted:
+def fit(run: Run, choice: ModelChoice) -> Fitted:
     """Train on development rows, images [n, 1, 8, 8]; audit rows go into the ledger."""
+    dataset = run.dataset
     noise = calibrate(
-        target_epsilon=target_epsilon, sample_rate=choice.sample_rate, steps=choice.steps, delta=delta
+        target_epsilon=run.target_epsilon, sample_rate=choice.sample_rate, steps=choice.steps, delta=run.delta
     ).noise_multiplier
     settings = SgdSettings(
         steps=choice.steps,
@@ -52,11 +38,11 @@ def fit(
         inputs,
         targets,
         settings,
-        ledger=ledger,
-        randomness=randomness,
+        ledger=run.ledger,
+        randomness=run.randomness,
         audit=_tensors(dataset.audit),
-        checkpoint=None if folder is None else Checkpoint(folder / CHECKPOINT, settings.to_dict()),
-        track=track,
+        checkpoint=run.checkpoint(settings.to_dict()),
+        track=run.track,
     )
     return Fitted(
         arrays={name: one.numpy() for name, one in model.state_dict().items()},

@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from bayesdp.calibration import calibrate
-from bayesdp.ledger import Ledger
-from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import ProbeChoice
-from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, Checkpoint, read_arrays, write_arrays
-from bayesdp.recipes.datasets import Dataset, Rows
+from bayesdp.recipes.checkpoint import WHITENING, read_arrays, write_arrays
+from bayesdp.recipes.datasets import Rows
+from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.linear_probe import ProbeRows, fit_probe, new_weights
-from bayesdp.recipes.loop import Track
-from bayesdp.recipes.model import Fitted
+from bayesdp.recipes.public_basis import Basis, stroke_basis
 from bayesdp.recipes.release import NoisySums
+from bayesdp.recipes.run import Fitted, Run
 from bayesdp.recipes.sgd import Descent, SgdSettings
 from bayesdp.recipes.whitening import Whitening, release_centre, release_shape
 from bayesdp.validation import FloatArray, refuse
 
 
-def fit(
-    dataset: Dataset,
-    choice: ProbeChoice,
-    *,
-    target_epsilon: float,
-    delta: float,
-    ledger: Ledger,
-    randomness: Randomness,
-    folder: Path | None,
-    track: Track,
-) -> Fitted:
+def fit(run: Run, choice: ProbeChoice) -> Fitted:
     """Train on development rows of a data set whose inputs are features of length 1; audit rows go into the ledger."""
     if choice.centre + choice.shape >= 1:
         raise refuse("centre + shape", choice.centre + choice.shape, "less than 1: the rest is for training")
     # One Gaussian release with noise multiplier z is worth as much as several with the same sum of 1 / z^2.
-    one = calibrate(target_epsilon=target_epsilon, sample_rate=1.0, steps=1, delta=delta).noise_multiplier
-    train, audit = dataset.development, dataset.audit
-    whitening = _whitening(train, audit, choice, one, ledger, randomness, folder)
+    one = calibrate(target_epsilon=run.target_epsilon, sample_rate=1.0, steps=1, delta=run.delta).noise_multiplier
     settings = SgdSettings(
         steps=choice.steps,
         sample_rate=1.0,
@@ -50,42 +36,48 @@ def fit(
         momentum=choice.momentum,
         average=choice.average,
     )
+    checkpoint = run.checkpoint({**asdict(choice), **settings.to_dict()})
+    basis = _basis(run.features, choice.directions)
+    dataset = run.dataset if basis is None else run.dataset.with_features(basis.project)
+    train, audit = dataset.development, dataset.audit
+    whitening = _whitening(train, audit, choice, one, run)
     rows = ProbeRows(whitening.apply(train.x), train.y, dataset.classes)
     others = ProbeRows(whitening.apply(audit.x), audit.y, dataset.classes)
     weights = fit_probe(
         rows,
         settings,
-        ledger=ledger,
-        randomness=randomness,
+        ledger=run.ledger,
+        randomness=run.randomness,
         audit=others,
         after=_releases(choice),
-        checkpoint=None if folder is None else Checkpoint(folder / CHECKPOINT, settings.to_dict()),
-        track=track,
+        checkpoint=checkpoint,
+        track=run.track,
     )
     return Fitted(
-        arrays=_folded(weights, whitening),
+        arrays=_folded(weights, whitening, basis),
         accuracy=others.accuracy(weights),
         classify="argmax over classes of weights @ (features - centre)",
         baseline=lambda: _baseline(rows, others, settings),
     )
 
 
+def _basis(extractor: str, directions: int) -> Basis | None:
+    if not directions:
+        return None
+    chosen = EXTRACTORS[extractor]
+    return stroke_basis(chosen, f"{chosen.name}-{chosen.version}", directions)
+
+
 def _releases(choice: ProbeChoice) -> int:
     return 1 + (choice.shape > 0)
 
 
-def _whitening(
-    train: Rows,
-    audit: Rows,
-    choice: ProbeChoice,
-    one: float,
-    ledger: Ledger,
-    randomness: Randomness,
-    folder: Path | None,
-) -> Whitening:
+def _whitening(train: Rows, audit: Rows, choice: ProbeChoice, one: float, run: Run) -> Whitening:
     """Release it, or go on with what was released: what was lost in a crash is not released again."""
-    path = None if folder is None else folder / WHITENING
+    ledger, path = run.ledger, None if run.folder is None else run.folder / WHITENING
     whitening = Whitening(np.zeros(train.x.shape[1]), None)
+    if path is not None and not path.exists() and ledger.steps > _releases(choice):
+        raise refuse("file", str(path), "the whitening with which the steps of this run were taken; it is missing")
     if path is not None and path.exists():
         arrays, about = read_arrays(path)
         if about != {"run": ledger.run}:
@@ -94,7 +86,7 @@ def _whitening(
     for number in range(ledger.steps, _releases(choice)):
         sums = NoisySums(
             ledger=ledger,
-            randomness=randomness,
+            randomness=run.randomness,
             clip=1.0,
             noise_multiplier=one / math.sqrt(choice.shape if number else choice.centre),
             sample_rate=1.0,
@@ -109,10 +101,11 @@ def _whitening(
     return whitening
 
 
-def _folded(weights: FloatArray, whitening: Whitening) -> dict[str, FloatArray]:
-    """One matrix instead of two: the lengths by which rows are divided do not change which score is highest."""
+def _folded(weights: FloatArray, whitening: Whitening, basis: Basis | None) -> dict[str, FloatArray]:
+    """One matrix for all: the lengths by which rows are divided do not change which score is highest."""
     whole = weights if whitening.matrix is None else weights @ whitening.matrix.T
-    return {"weights": whole, "centre": whitening.centre}
+    whole, centre = (whole, whitening.centre) if basis is None else basis.back(whole, whitening.centre)
+    return {"weights": whole, "centre": centre}
 
 
 def _baseline(rows: ProbeRows, audit: ProbeRows, settings: SgdSettings) -> float:

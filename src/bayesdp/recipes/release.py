@@ -22,7 +22,8 @@ class NoisySums:
 
     Formal guarantee: what ``release`` returns is ``total`` plus independent Gaussian noise of standard deviation
     ``noise_multiplier * clip`` in each coordinate, and was recorded as such before. Assumes that one record changes
-    ``total`` by ``clip`` at most, and is in it with probability ``sample_rate`` at most (``draw``).
+    ``total`` by ``clip`` at most, and is in it with probability ``sample_rate`` at most (``draw``). How many records
+    there are is public: sums are divided by it, and data without a record is data in which it contributes nothing.
     """
 
     ledger: Ledger
@@ -72,7 +73,7 @@ class NoisySums:
             clip=self.clip,
             audit=audit,
             source=self.source,
-            caveats=("seeded",) if self.randomness.reproducible else (),
+            caveats=("zero-out", "seeded") if self.randomness.reproducible else ("zero-out",),
         )
         noise = gaussian(self.randomness, total.shape, self.noise_std, step=step)
         return total + noise if mask is None else (total + noise) * mask

@@ -61,8 +61,7 @@ class Descent:
         velocity = self._settings.momentum * self._velocity + gradient
         self.weights, self._velocity = self.weights - self._settings.learning_rate * velocity, velocity
         if step >= round((1 - self._settings.average) * self._settings.steps):
-            self._sum += self.weights
-            self._averaged += 1
+            self._sum, self._averaged = self._sum + self.weights, self._averaged + 1
 
     @property
     def result(self) -> FloatArray:

@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bayesdp.ledger import Ledger
-from bayesdp.randomness import Randomness
 from bayesdp.recipes.catalogue import VariationalChoice
-from bayesdp.recipes.checkpoint import CHECKPOINT
 from bayesdp.recipes.datasets import Dataset
-from bayesdp.recipes.loop import Track
-from bayesdp.recipes.model import Fitted
+from bayesdp.recipes.run import Fitted, Run
 from bayesdp.recipes.variational import BayesianLogisticRegression
 
 
-def fit(
-    dataset: Dataset,
-    choice: VariationalChoice,
-    *,
-    target_epsilon: float,
-    delta: float,
-    ledger: Ledger,
-    randomness: Randomness,
-    folder: Path | None,
-    track: Track,
-) -> Fitted:
+def fit(run: Run, choice: VariationalChoice) -> Fitted:
     """Train on development rows; audit rows go into the ledger."""
-    train, audit = dataset.development, dataset.audit
+    train, audit = run.dataset.development, run.dataset.audit
     model = BayesianLogisticRegression(
-        epsilon=target_epsilon,
-        delta=delta,
+        epsilon=run.target_epsilon,
+        delta=run.delta,
         steps=choice.steps,
         clip=choice.clip,
         learning_rate=choice.learning_rate,
         momentum=choice.momentum,
         average=choice.average,
+        classes=(0, 1),
     )
-    path = None if folder is None else folder / CHECKPOINT
-    model.fit_into(ledger, train.x, train.y, (audit.x, audit.y), randomness=randomness, checkpoint=path, track=track)
+    model.fit_into(
+        run.ledger,
+        train.x,
+        train.y,
+        (audit.x, audit.y),
+        randomness=run.randomness,
+        checkpoint=run.checkpoint,
+        track=run.track,
+    )
     return Fitted(
         arrays={"mean": model.posterior_mean_, "scale": model.posterior_scale_},
         classify="the second class where sigmoid([features, 1] @ theta), averaged over the posterior, is above 1/2",
         accuracy=float(model.score(audit.x, audit.y)),
-        baseline=lambda: _baseline(dataset),
+        baseline=lambda: _baseline(run.dataset),
     )
 
 

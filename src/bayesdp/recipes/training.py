@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,12 +18,15 @@ from bayesdp.claim import finite_or_none, percent
 from bayesdp.claims import Asked, ledger_claims
 from bayesdp.ledger import Ledger
 from bayesdp.randomness import source
-from bayesdp.recipes.catalogue import ProbeChoice, VariationalChoice, recipe
+from bayesdp.recipes.catalogue import recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
 from bayesdp.recipes.datasets import load
-from bayesdp.recipes.model import Fitted
+from bayesdp.recipes.run import Fitted, Run
 from bayesdp.report import write_report
-from bayesdp.validation import refuse
+from bayesdp.validation import InvalidInputError, refuse
+from bayesdp.whole_file import write_text
+from bayesdp.worst_case import Run as History
+from bayesdp.worst_case import WorstCase, worst_case_of
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
@@ -42,6 +46,8 @@ class Trained:
     reproducible: bool
     seconds: float
     model: Fitted
+    history: list[History]
+    "Noise multiplier, sampling rate and number of its steps."
 
     def statement(self) -> str:
         """Accuracy and claims in words."""
@@ -62,7 +68,7 @@ class Trained:
             **self.account.to_dict(),
             "seconds": self.seconds,
             "seed": self.seed,
-            "for_release": not self.reproducible,
+            "for_release": not self.reproducible and self.baseline_accuracy is None,
             "settings": self.settings,
         }
 
@@ -93,6 +99,8 @@ def train(
     target = choice.target_epsilon if target_epsilon is None else float(target_epsilon)
     asked = Asked(delta=delta)
     seed = validation.count("seed", seed, minimum=0)
+    if resume and output is None:
+        raise refuse("output", None, "with --resume the folder of the run that was interrupted")
     folder = None if output is None else _checked_folder(Path(output), resume)
     rows = load(name, data, seed=seed)
     from bayesdp.recipes.features import EXTRACTORS, extract  # heavy, so that bad input is refused before it
@@ -107,28 +115,27 @@ def train(
         "data": dataset.source,
     }
     about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
-    ledger = _ledger(folder, resume, name, about)
-    arguments: dict[str, Any] = {
-        "target_epsilon": target,
-        "delta": asked.delta,
-        "ledger": ledger,
-        "randomness": source(seed, reproducible=reproducible),
-        "folder": folder,
-        "track": lambda items: track(items, "Training"),  # pyright: ignore[reportUnknownLambdaType]
-    }
-    if isinstance(choice, ProbeChoice):
-        from bayesdp.recipes.probe_recipe import fit as fit_probe
-
-        fitted = fit_probe(dataset, choice, **arguments)
-    elif isinstance(choice, VariationalChoice):
-        from bayesdp.recipes.table_recipe import fit as fit_table
-
-        fitted = fit_table(dataset, choice, **arguments)
-    else:
-        from bayesdp.recipes.model_recipe import fit as fit_network
-
-        fitted = fit_network(dataset, choice, **arguments)
-    claims = ledger_claims(ledger, asked)
+    with _ledger(folder, resume, name, about) as ledger:
+        run = Run(
+            dataset=dataset,
+            features=chosen.features,
+            target_epsilon=target,
+            delta=asked.delta,
+            ledger=ledger,
+            randomness=source(seed, reproducible=reproducible),
+            folder=folder,
+            track=lambda items: track(items, "Training"),
+        )
+        try:
+            fitted: Fitted = importlib.import_module(f"bayesdp.recipes.{choice.module}").fit(run, choice)
+        except InvalidInputError:
+            if folder is not None and not ledger.steps:  # nothing was released: as if it had not been begun
+                ledger.close()
+                for file in (LEDGER, CHECKPOINT):
+                    (folder / file).unlink(missing_ok=True)
+            raise
+        claims = ledger_claims(ledger, asked)
+        history = [(*setting, steps) for setting, steps in ledger.history.runs().items()]
     trained = Trained(
         recipe=name,
         accuracy=fitted.accuracy,
@@ -139,31 +146,57 @@ def train(
         reproducible=reproducible,
         seconds=time.perf_counter() - started,
         model=fitted,
+        history=history,
     )
-    ledger.close()
     if folder is not None:
         _keep(folder, trained, about)
     return trained
 
 
-def several(runs: Sequence[Trained]) -> dict[str, Any]:
-    """Runs with other seeds as plain values for JSON, with mean and standard deviation of what differs."""
-    figures: dict[str, list[float]] = {
-        "accuracy": [run.accuracy for run in runs],
-        "epsilon": [run.account.worst_case.epsilon for run in runs],
-    }
-    for one in runs[0].account.claims.shares:
-        name = f"epsilon for {percent(one.ex_post.share or 0)}"
-        figures[name] = [
-            share.ex_post.epsilon
-            for run in runs
-            for share in run.account.claims.shares
-            if share.ex_post.share == one.ex_post.share
-        ]
-    mean = {name: finite_or_none(float(np.mean(values))) for name, values in figures.items()}
-    with np.errstate(invalid="ignore"):
-        spread = {name: finite_or_none(float(np.std(values))) for name, values in figures.items()}
-    return {"runs": [run.to_dict() for run in runs], "mean": mean, "sd": spread}
+@dataclass(frozen=True)
+class Several:
+    """The same recipe with other seeds: what differs, and what all models together cost the people in them."""
+
+    runs: Sequence[Trained]
+
+    @property
+    def together(self) -> WorstCase:
+        """The worst case of whoever sees all of the models."""
+        history = [part for run in self.runs for part in run.history]
+        return worst_case_of(history, delta=self.runs[0].account.worst_case.delta)
+
+    def statement(self) -> str:
+        """All of them in words."""
+        parts = [run.statement() for run in self.runs]
+        parts.append(f"Whoever sees all {len(self.runs)} models. {self.together.statement()}")
+        return "\n\n".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with mean and standard deviation."""
+        figures: dict[str, list[float]] = {
+            "accuracy": [run.accuracy for run in self.runs],
+            "epsilon": [run.account.worst_case.epsilon for run in self.runs],
+        }
+        for number, one in enumerate(self.runs[0].account.claims.shares):
+            name = f"epsilon for {percent(one.ex_post.share or 0)}"
+            figures[name] = [run.account.claims.shares[number].ex_post.epsilon for run in self.runs]
+        mean = {name: finite_or_none(float(np.mean(values))) for name, values in figures.items()}
+        with np.errstate(invalid="ignore"):
+            spread = {name: finite_or_none(float(np.std(values))) for name, values in figures.items()}
+        runs = [run.to_dict() for run in self.runs]
+        return {"runs": runs, "mean": mean, "sd": spread, "together": self.together.to_dict()}
+
+
+def train_several(name: str, *, seeds: int, output: str | Path | None = None, **options: Any) -> Several:
+    """``train`` with seeds 0, 1, ...; each in a folder of its own below ``output``."""
+    numbers = range(validation.count("seeds", seeds, minimum=1))
+    folders = [None if output is None else Path(output) / f"seed-{seed}" for seed in numbers]
+    for folder in folders:
+        if folder is not None:
+            _checked_folder(folder, resume=False)
+    return Several(
+        [train(name, seed=seed, output=folder, **options) for seed, folder in zip(numbers, folders, strict=True)]
+    )
 
 
 def _checked_folder(folder: Path, resume: bool) -> Path:
@@ -193,8 +226,8 @@ def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any])
 
 
 def _keep(folder: Path, trained: Trained, about: dict[str, Any]) -> None:
-    (folder / STATEMENT).write_text(trained.statement() + "\n", encoding="utf-8")
-    (folder / RESULT).write_text(json.dumps(trained.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(folder / STATEMENT, trained.statement() + "\n")
+    write_text(folder / RESULT, json.dumps(trained.to_dict(), indent=2, allow_nan=False) + "\n")
     notes = [NOT_FOR_RELEASE] if trained.reproducible else []
     notes.append(f"{100 * trained.accuracy:.2f} % of the audit rows are classified rightly.")
     write_report(folder / REPORT, f"Privacy of the {trained.recipe} model", notes, trained.account.all())

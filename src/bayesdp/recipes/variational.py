@@ -14,6 +14,7 @@ step, never the randomness of the posterior itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -49,7 +50,8 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
     records at every step. ``clip`` bounds the gradient of one record by theta; scale features by public constants so
     that most rows have a length of a few units. ``random_state`` None draws noise from a cryptographic generator; a
     number repeats the run exactly, and then it is an experiment and not for release. ``ledger`` is where to record:
-    a path, or None for one in memory.
+    a path, or None for one in memory. ``classes``: the two that there are; without it they are taken from y, so which
+    occur is not protected.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         posterior_samples: int = 200,
         random_state: int | None = None,
         ledger: str | Path | None = None,
+        classes: Sequence[Any] | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -82,42 +85,36 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         self.posterior_samples = posterior_samples
         self.random_state = random_state
         self.ledger = ledger
+        self.classes = classes
 
     def fit(self, X: Any, y: Any, audit: tuple[Any, Any] | None = None, track: Track = iter) -> Self:
         """Learn from rows X [n, d] and two classes y [n]; ``audit``: rows and classes that are not learnt from."""
         randomness: Randomness = Secure() if self.random_state is None else Seeded(self.random_state)
-        settings, prior = self._settings(), validation.positive("prior_std", self.prior_std)
-        data, others = self._checked(X, y, audit)
-        ledger = Ledger() if self.ledger is None else Ledger.create(self.ledger)  # after all checks
-        return self._learn(data, others, settings, prior, ledger, randomness, None, track)
+
+        def ledger() -> Ledger:
+            return Ledger() if self.ledger is None else Ledger.create(self.ledger)
+
+        return self.fit_into(ledger, X, y, audit, randomness=randomness, track=track)
 
     def fit_into(
         self,
-        ledger: Ledger,
+        ledger: Ledger | Callable[[], Ledger],
         X: Any,
         y: Any,
         audit: tuple[Any, Any] | None = None,
         *,
         randomness: Randomness,
-        checkpoint: Path | None = None,
+        checkpoint: Callable[[dict[str, Any]], Checkpoint | None] = lambda settings: None,
         track: Track = iter,
     ) -> Self:
-        """``fit`` with a ledger of one's own; with a checkpoint, a run that was interrupted goes on."""
+        """``fit`` with a ledger of one's own, or what makes one once all is checked.
+
+        With ``checkpoint``, which gives the one for some settings, a run that was interrupted goes on.
+        """
         settings, prior = self._settings(), validation.positive("prior_std", self.prior_std)
         data, others = self._checked(X, y, audit)
-        return self._learn(data, others, settings, prior, ledger, randomness, checkpoint, track)
-
-    def _learn(
-        self,
-        data: Rows,
-        others: Rows | None,
-        settings: SgdSettings,
-        prior: float,
-        ledger: Ledger,
-        randomness: Randomness,
-        checkpoint: Path | None,
-        track: Track,
-    ) -> Self:
+        if not isinstance(ledger, Ledger):
+            ledger = ledger()
         sums = NoisySums.of(settings, ledger=ledger, randomness=randomness, source="variational inference")
         posterior = _Posterior(data.x.shape[1], len(data), prior, settings)
 
@@ -131,7 +128,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
             noisy = sums.release(_clipped_sum(taken, theta, settings.clip), step=number, audit=norms)
             posterior.update(noisy / settings.sample_rate, eta, sums.noise_std / settings.sample_rate, number)
 
-        kept = None if checkpoint is None else Checkpoint(checkpoint, {**settings.to_dict(), "prior_std": prior})
+        kept = checkpoint({**settings.to_dict(), "prior_std": prior})
         run_steps(step, posterior, steps=settings.steps, ledger=ledger, checkpoint=kept, track=track)
         self.ledger_ = ledger
         self.posterior_mean_, self.posterior_scale_ = posterior.result, posterior.scale
@@ -197,7 +194,9 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         """Rows with their constant and classes 0 and 1."""
         x, y = cast(Any, validate_data)(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_ = np.unique(y)
+        self.classes_ = np.unique(y if self.classes is None else np.asarray(self.classes))
+        if not np.isin(y, self.classes_).all():
+            raise refuse("y", "another class", f"the classes {self.classes_.tolist()}")
         if len(self.classes_) != 2:
             found = f"{len(self.classes_)} class{'es' * (len(self.classes_) != 1)}"
             raise refuse("y", found, "two classes. Only binary classification is supported")

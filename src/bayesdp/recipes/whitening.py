@@ -63,9 +63,9 @@ def release_shape(
     ``floor``: the least variance, as a part of the radius 2 sqrt(d) within which noise alone has its eigenvalues.
     """
     total = torch.zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
-    for start in range(0, len(x), _ROWS_AT_ONCE):  # fixed places: a record touches the rounding of its own block
-        some = torch.from_numpy(centred.apply(x[start : start + _ROWS_AT_ONCE])) * math.sqrt(sums.clip * (1 - SLACK))
-        total += some.T @ some
+    for start in range(0, len(x), _ROWS_AT_ONCE):
+        some = torch.from_numpy(centred.apply(x[start : start + _ROWS_AT_ONCE])).double()
+        total += some.T @ some * (sums.clip * (1 - SLACK))
     norms = None if audit is None else (centred.apply(audit).astype(np.float64) ** 2).sum(axis=1) * sums.clip
     upper, root = np.triu_indices(x.shape[1]), math.sqrt(2.0)
     scale = np.where(upper[0] == upper[1], 1.0, root)

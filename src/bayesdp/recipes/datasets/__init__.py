@@ -66,4 +66,8 @@ def load(name: str, data: str | Path | None = None, *, seed: int = 0) -> Dataset
 def _split(name: str, source: str, development: Rows, audit: Rows, seed: int) -> Dataset:
     order = np.random.default_rng([seed, len(development)]).permutation(len(development))
     held_out: NDArray[np.int64] = np.sort(order[: round(VALIDATION * len(development))])
-    return Dataset(name=name, source=source, development=development, audit=audit, held_out=held_out)
+    classes = 2 if name in ("abalone", "adult") else 10
+    for rows in (development, audit):
+        if not len(rows) or not (rows.y.min() >= 0 and rows.y.max() < classes):
+            raise refuse("data", name, f"rows of classes 0 to {classes - 1}, for training and for the audit")
+    return Dataset(name=name, source=source, development=development, audit=audit, held_out=held_out, classes=classes)

@@ -44,11 +44,8 @@ class Dataset:
     development: Rows
     audit: Rows
     held_out: NDArray[np.int64]
-
-    @property
-    def classes(self) -> int:
-        """How many classes there are."""
-        return int(max(self.development.y.max(), self.audit.y.max())) + 1
+    classes: int
+    "How many there are, known beforehand: what the rows happen to have would be learnt from them."
 
     @property
     def train(self) -> Rows:

@@ -36,7 +36,7 @@ _MARRIED = {"Married-civ-spouse", "Married-AF-spouse"}
 def abalone(lines: Lines) -> tuple[Rows, Rows]:
     """Is it more than nine rings old? The first four fifths of the rows are for training, as in the paper."""
     for line in lines:
-        if line[0] not in "IFM":
+        if line[0] not in ("I", "F", "M"):
             raise refuse("sex", line[0], "I, F or M")
     sex = np.array([float("IFM".index(line[0])) for line in lines])
     measured = _numbers("abalone", [line[1:8] for line in lines])
