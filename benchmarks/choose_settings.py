@@ -28,9 +28,20 @@ RESULT = Path("results/choices.json")
 Choice = ProbeChoice | VariationalChoice
 
 
-def probes(target: float, steps: list[int], rates: list[float], shapes: list[tuple[float, float]]) -> list[Choice]:
+def probes(
+    target: float, directions: int, steps: list[int], rates: list[float], shapes: list[tuple[float, float]]
+) -> list[Choice]:
+    """``shapes``: part of the budget for the shape, and least variance."""
     return [
-        ProbeChoice(target_epsilon=target, steps=step, clip=0.02, learning_rate=rate, shape=shape, floor=floor)
+        ProbeChoice(
+            target_epsilon=target,
+            directions=directions,
+            steps=step,
+            clip=0.02,
+            learning_rate=rate,
+            shape=shape,
+            floor=floor,
+        )
         for (shape, floor), step, rate in itertools.product(shapes, steps, rates)
     ]
 
@@ -44,13 +55,16 @@ def regressions(target: float, steps: list[int], rates: list[float], clips: list
 
 GRIDS: dict[str, list[list[Choice]]] = {
     "mnist": [
-        probes(0.65, [80, 120], [900.0, 1250.0], [(0.25, 0.2), (0.15, 0.3)]),
-        probes(0.2, [40, 60], [900.0, 1250.0], [(0.15, 0.3), (0.1, 0.5)]),
+        probes(0.65, 800, [80, 120], [500.0, 750.0], [(0.2, 0.2), (0.15, 0.3)]),
+        probes(0.2, 300, [40, 60], [500.0, 900.0], [(0.1, 0.3), (0.15, 0.5)]),
     ],
-    "fashion-mnist": [probes(0.65, [80, 120], [900.0, 1250.0], [(0.2, 0.3), (0.05, 0.5)])],
+    "fashion-mnist": [
+        probes(0.65, 0, [80], [1250.0], [(0.05, 0.5), (0.2, 0.3)])
+        + probes(0.65, 800, [80, 120], [500.0, 1000.0], [(0.2, 0.3), (0.1, 0.5)])
+    ],
     "cifar10": [
-        probes(0.65, [40, 60], [1250.0, 1750.0], [(0.2, 0.5), (0.1, 0.5)]),
-        probes(0.09, [10, 20], [1250.0, 2500.0], [(0.0, 0.3), (0.1, 0.5)]),
+        probes(0.65, 0, [40, 60], [900.0, 1750.0], [(0.2, 0.5), (0.1, 0.5)]),
+        probes(0.09, 0, [10, 20], [1250.0, 2500.0], [(0.0, 0.3), (0.1, 0.5)]),
     ],
     "abalone": [regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0])],
     "adult": [regressions(0.06, [20, 30], [2.0, 3.0], [1.0, 2.0])],

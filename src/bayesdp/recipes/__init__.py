@@ -2,11 +2,14 @@
 
 datasets/        MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult, digits, each split three ways
 features.py      public features of one row alone; feature_cache.py keeps them
+public_basis.py  fewer of them, found in images that strokes.py makes up
 release.py       a noisy sum, in the ledger before it is used
 whitening.py     centre and shape of features, released with noise
 linear_probe.py  DP-SGD for a linear model, with norms in closed form
 dp_sgd.py        DP-SGD for any model of PyTorch, on Opacus
 variational.py   private Bayesian logistic regression
+tempered.py      experimental: one sample of a tempered posterior
+run.py           what a recipe is given and gives back
 sgd.py, loop.py, checkpoint.py    descent, the steps of a run, going on after an interruption
 catalogue.py     the recipes and their settings
 training.py      what `bayesdp train` does
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from bayesdp.recipes.dp_sgd import fit_model
     from bayesdp.recipes.linear_probe import ProbeRows, fit_probe
     from bayesdp.recipes.sgd import SgdSettings
+    from bayesdp.recipes.tempered import TemperedLogisticRegression
     from bayesdp.recipes.training import Trained, train
     from bayesdp.recipes.variational import BayesianLogisticRegression
 
@@ -33,6 +37,7 @@ _HOME = {
     "RECIPES": "catalogue",
     "Rows": "datasets",
     "SgdSettings": "sgd",
+    "TemperedLogisticRegression": "tempered",
     "Trained": "training",
     "fit_model": "dp_sgd",
     "fit_probe": "linear_probe",
@@ -46,6 +51,7 @@ __all__ = [
     "ProbeRows",
     "Rows",
     "SgdSettings",
+    "TemperedLogisticRegression",
     "Trained",
     "fit_model",
     "fit_probe",

@@ -41,7 +41,7 @@ def cached(
     kept = _read(path, len(rows) if length is None else length)
     if kept is not None:
         return kept
-    features = compute()
+    features = np.ascontiguousarray(compute())
     with contextlib.suppress(OSError):  # a full disk, a folder that is read only
         _write(path, features)
     return features
