@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +221,8 @@ def test_help_teaches_and_version_is_printed():
 def test_help_starts_without_heavy_imports():
     code = """
 import sys
+import urllib.error
+import urllib.request
 sys.argv = ['bayesdp', '--help']
 from bayesdp.cli import main
 try:
@@ -229,13 +234,30 @@ except SystemExit:
     assert result.stdout.strip().endswith("[]")
 
 
-def test_demo_trains_accounts_and_draws(tmp_path):
-    result = run("demo", "-o", tmp_path / "out")
-    assert result.returncode == 0, result.stderr
-    assert "For everyone: epsilon" in result.stdout
-    assert "On average" in result.stdout
-    picture = (tmp_path / "out" / "epsilon.svg").read_text()
-    assert "<svg" in picture
+def test_demo_trains_states_and_reports_as_often_as_it_is_asked(tmp_path):
+    for _ in range(2):
+        result = run("demo", "-o", tmp_path / "out")
+        assert result.returncode == 0, result.stderr
+        assert "1. For everyone: epsilon" in result.stdout
+        assert "For at least 99 % of people" in result.stdout
+        assert "needs 459 audit records" not in result.stdout
+        assert result.stdout.endswith(f"Report: {tmp_path / 'out' / 'report.html'}\n")
+    assert "Privacy of the digits model" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_demo_serves_its_report_and_nothing_else(tmp_path):
+    environment = {**os.environ, "BROWSER": "true"}
+    command = [BAYESDP, "demo", "--serve", "-o", tmp_path / "out"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        try:
+            address = next(line for line in running.stdout if line.startswith("http://127.0.0.1:")).split()[0]
+            assert urllib.request.urlopen(address).read() == (tmp_path / "out" / "report.html").read_bytes()
+            for path in ("run.ledger", "../out/run.ledger", "model.safetensors"):
+                with pytest.raises(urllib.error.HTTPError, match="404"):
+                    urllib.request.urlopen(address + path)
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
 
 
 def test_demo_refuses_a_folder_that_is_a_file(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -300,13 +300,43 @@ def train(
 
 
 @app.command()
-def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the picture.")] = Path("demo"),
+def report(
+    ledger: LedgerPath,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    delta: Delta = 1e-5,
+    gamma: Gamma = 0.01,
+    title: Annotated[str | None, typer.Option(help="In place of the name of the run.")] = None,
 ) -> None:
-    """Train a small private model on digits, account it and draw epsilon over the steps."""
-    from bayesdp.demo import run
+    """Write one page for whoever decides: the statement, who is covered, how each figure came about.
 
-    print(run(output, track=_progress))
+    The page needs no network and holds nothing about training members.
+
+    Example: bayesdp report run.ledger -o report.html
+    """
+    from bayesdp.ledger import Ledger
+    from bayesdp.report import write_report
+    from bayesdp.validation import refuse
+
+    with Ledger.open(ledger, write=False) as opened:
+        try:
+            write_report(opened, output, delta=delta, gamma=gamma, title=title)
+        except OSError as error:
+            raise refuse("output", str(output), f"a file that can be written ({error.strerror})") from None
+    print(output)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for model, ledger and report.")] = Path("demo"),
+    serve: Annotated[bool, typer.Option("--serve", help="Then show the report on this machine, in a browser.")] = False,
+    port: Annotated[int, typer.Option(help="With --serve; 0 takes any that is free.")] = 0,
+) -> None:
+    """Train a small private model on digits with Opacus, print its statement and write its report."""
+    from bayesdp import demo as example
+
+    print(example.run(output, track=_progress), flush=True)
+    if serve:
+        example.serve(output / "report.html", port, _open_browser)
 
 
 def _version(wanted: bool) -> None:
@@ -341,6 +371,13 @@ def _write(path: Path, text: str) -> None:
         raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
 
 
+def _open_browser(address: str) -> None:
+    import webbrowser
+
+    print(f"{address} (Ctrl-C ends)", flush=True)
+    webbrowser.open(address)
+
+
 def _numbers(name: str, text: str) -> list[float]:
     from bayesdp.validation import refuse
 
@@ -350,14 +387,25 @@ def _numbers(name: str, text: str) -> list[float]:
         raise refuse(name, text, "numbers separated by commas") from None
 
 
-def _progress(items: Sequence[Any], what: str = "Accounting") -> Iterable[Any]:
-    """A progress bar on a terminal's stderr, for long work only."""
+def _progress(items: Sequence[Any], what: str | Callable[[], str] = "Accounting") -> Iterable[Any]:
+    """A progress bar on a terminal's stderr, for long work only; ``what`` may change as it goes on."""
     if (what == "Accounting" and len(items) < 500) or not sys.stderr.isatty():
         return items
-    from rich.console import Console
-    from rich.progress import track
+    return _with_bar(items, what)
 
-    return track(items, description=what, console=Console(stderr=True), transient=True)
+
+def _with_bar(items: Sequence[Any], what: str | Callable[[], str]) -> Iterable[Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    def text() -> str:
+        return what if isinstance(what, str) else what()
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text(), total=len(items))
+        for item in items:
+            yield item
+            bar.update(task, advance=1, description=text())
 
 
 _ParserError: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does not export

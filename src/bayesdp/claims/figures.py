@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -38,13 +39,26 @@ class Figures:
     @cached_property
     def ex_post(self) -> FloatArray:
         """The ex-post epsilon of every audit record, [m]."""
-        return ex_post_epsilons(self.costs[:, _EX_POST], self._delta)
+        return self.ex_post_at(self._delta)
+
+    def ex_post_at(self, delta: float) -> FloatArray:
+        """The same at another delta."""
+        return ex_post_epsilons(self.costs[:, _EX_POST], delta)
 
     @cached_property
     def estimates(self) -> FloatArray:
         """The epsilon of every audit record at its exposures, [m], as if they had been fixed before the run."""
         renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
         return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
+
+    def estimates_at(self, deltas: Sequence[float]) -> FloatArray:
+        """Estimates at several deltas, [m, D], computed together; the worst case may be smaller."""
+        renyi = np.stack([record_epsilons(self.costs, LAMBDAS, delta) for delta in deltas], axis=1)
+        if self._unsampled:
+            found = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
+        else:
+            found = profiles(self._counts, deltas, precision=self._precision).epsilon
+        return np.minimum(found, renyi)
 
     @property
     def method(self) -> str:
@@ -81,6 +95,11 @@ class Figures:
         return self._profiles_at(self.walk[: self.plausible_steps])
 
     @property
+    def _exposures(self) -> FloatArray:
+        """Without sampling, of all steps together, [m]: K(1) is the sum of squared exposures."""
+        return np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)
+
+    @property
     def _unsampled(self) -> bool:
         return all(rate == 1 for rate in self._ledger.history.bins.rates)
 
@@ -92,7 +111,7 @@ class Figures:
     def _profiles_at(self, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Epsilons [m] at delta, and deltas [m, g] at epsilons: exact without sampling, PLD otherwise."""
         if self._unsampled:
-            exposures = np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)  # K(1) is the sum of squared exposures
+            exposures = self._exposures
             return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
         found = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
         return found.epsilon, found.delta

@@ -6,12 +6,13 @@ Composing hundreds of different settings with dp-accounting takes minutes; here 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from bayesdp.conversion import epsilon_from_costs
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
 from bayesdp.validation import FloatArray
@@ -55,6 +56,13 @@ class ClipBound:
         if self._unsampled:
             return float(gaussian_epsilon(self._exposure, delta))
         return float(profiles(self.settings, delta).epsilon[0])
+
+    def epsilons(self, deltas: Sequence[float]) -> FloatArray:
+        """The same at several deltas, [D], computed together: by its profile or by Rényi divergences."""
+        renyi = np.array([epsilon_from_costs(self.costs, LAMBDAS, delta, "improved")[0] for delta in deltas])
+        if self._unsampled:
+            return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
+        return np.minimum(renyi, profiles(self.settings, deltas).epsilon[0])
 
     @property
     def _unsampled(self) -> bool:

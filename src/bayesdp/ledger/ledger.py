@@ -412,6 +412,12 @@ class Ledger:
 
         return compose([self, *others], path)
 
+    def report(self, path: str | Path, **options: Any) -> None:
+        """Write the page for whoever decides; see ``bayesdp.report.write_report``."""
+        from bayesdp.report import write_report
+
+        write_report(self, path, **options)
+
     def _begin(self) -> None:
         if "composed_of" in self._settings:
             raise LedgerError(self.path, "is composed of other runs and is finished; compose it with the next run")

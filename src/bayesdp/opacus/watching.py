@@ -16,6 +16,7 @@ from torch import nn
 from bayesdp.claim import Claim, statement
 from bayesdp.ledger import Ledger
 from bayesdp.ledger.position import check_continues, position
+from bayesdp.live import LiveView
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.clipping import Flat, clipping_of
@@ -43,6 +44,7 @@ def watch(
     between: Literal["clip", "last"] = "clip",
     audit_batch: int = 128,
     budget: StopWhen | None = None,
+    live: bool = False,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
@@ -50,7 +52,7 @@ def watch(
     population who are not trained on, or ``AuditNorms``; ``loss``: what is trained with. Their norms are computed at
     every ``every``-th step; at the others they are charged at the clip bound, or with between="last" as at the last,
     which makes estimates of the claims that rest on them; ``audit_batch`` of them are computed at once. ``budget``:
-    training ends before the step that would exceed it.
+    training ends before the step that would exceed it. ``live`` shows on a terminal what the run has cost so far.
 
     What cannot be accounted is refused, now or at the step that shows it, before anything of that step is released.
     """
@@ -72,7 +74,8 @@ def watch(
         _check_no_checkpoint(optimizer)
     owned = not isinstance(ledger, Ledger)
     kept = Ledger.create(ledger) if owned else ledger
-    return Watch(model, optimizer, sampling, clipping, kept, records, between, budget, owned=owned)
+    view = LiveView(kept) if live else None
+    return Watch(model, optimizer, sampling, clipping, kept, records, between, budget, owned=owned, live=view)
 
 
 class Watch:
@@ -90,6 +93,7 @@ class Watch:
         budget: StopWhen | None,
         *,
         owned: bool,
+        live: LiveView | None = None,
     ) -> None:
         self.ledger = ledger
         self.stopped = False
@@ -97,7 +101,7 @@ class Watch:
         self._model, self._optimizer = model, optimizer
         self._sampling, self._clipping = sampling, clipping
         self._audit, self._between, self._budget = audit, between, budget
-        self._owned = owned
+        self._owned, self._live = owned, live
         self._normalising = [one for one in model._module.modules() if _couples(one)]
         self._parts: list[tuple[Draw, torch.Tensor, float]] = []
         "Of the sum so far: draw, norms, clip bound."
@@ -157,6 +161,8 @@ class Watch:
         del self._optimizer.pre_step
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
+        if self._live is not None:
+            self._live.end()
         if self._owned:
             self.ledger.close()
 
@@ -199,6 +205,8 @@ class Watch:
         if self._step_hook is not None:
             self._step_hook(optimizer)
         self._look_ahead(released)
+        if self._live is not None:
+            self._live.show()
 
     def _check_recorded(self, *_: object) -> None:
         """Before the wrapped optimizer updates: only after a step that was recorded, once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,10 @@ class Precision:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Upper bounds for m records: epsilon at delta [m], and delta at given epsilons [m, G], in both directions."""
+    """Upper bounds for m records: epsilon at delta [m], and delta at given epsilons [m, G], in both directions.
+
+    Of several deltas, epsilon is [m, D].
+    """
 
     epsilon_in: FloatArray
     epsilon_out: FloatArray
@@ -68,7 +71,7 @@ class Profiles:
 
     @property
     def epsilon(self) -> FloatArray:
-        """The larger of both directions, [m]."""
+        """The larger of both directions, [m] or [m, D]."""
         return np.maximum(self.epsilon_in, self.epsilon_out)
 
     @property
@@ -79,39 +82,44 @@ class Profiles:
 
 def profiles(
     given: ExposureCounts,
-    delta: float,
+    delta: float | Sequence[float],
     *,
     epsilons: Any = (),
     precision: Precision | None = None,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Profiles:
-    """Epsilon of every record at ``delta`` and its delta at each of ``epsilons`` [G].
+    """Epsilon of every record at ``delta``, or at each of several, and its delta at each of ``epsilons`` [G].
 
     Formal guarantee: never below the exact profile of the subsampled Gaussian at these exposures, composed.
     """
-    delta = validation.probability("delta", delta)
+    deltas_asked = [validation.probability("delta", one) for one in np.atleast_1d(delta).tolist()]
+    least = min(deltas_asked)  # what errors may cost is a part of it
     at = validation.non_negative_array("epsilons", np.atleast_1d(epsilons)).ravel()
     counts = _checked(given)
     precision = precision or Precision()
     costs = _costs(given, counts)
-    renyi = record_epsilons(costs, _LAMBDAS, delta)
+    by_delta = np.stack([record_epsilons(costs, _LAMBDAS, one) for one in deltas_asked], axis=1)
+    renyi = by_delta.max(axis=1)
     renyi_deltas = record_deltas(costs, _LAMBDAS, at)
-    found = Profiles(renyi, renyi.copy(), renyi_deltas, renyi_deltas.copy())
-    computable = ~counts[:, given.exposures > _LOUDEST].any(axis=1) & (delta > _LEAST_DELTA)
+    found = Profiles(by_delta, by_delta.copy(), renyi_deltas, renyi_deltas.copy())
+    computable = ~counts[:, given.exposures > _LOUDEST].any(axis=1) & (least > _LEAST_DELTA)
     for chunk in track(list(_chunks(np.where(computable, renyi, np.inf)))):
-        order = _best_order(costs[chunk], delta)
-        interval = precision.interval or _interval(costs[chunk], counts[chunk], renyi[chunk], delta, precision)
+        order = _best_order(costs[chunk], least)
+        interval = precision.interval or _interval(costs[chunk], counts[chunk], renyi[chunk], least, precision)
         kinds = np.flatnonzero(counts[chunk].any(axis=0) & (given.exposures > 0))
         taken = counts[np.ix_(chunk, kinds)]
-        truncation = precision.error * delta / (2 * taken.sum(axis=1).max())
+        truncation = precision.error * least / (2 * taken.sum(axis=1).max())
         losses = step_losses(given.rates[kinds], given.exposures[kinds], interval, truncation)
         for one, epsilon, deltas in zip(
             losses, (found.epsilon_in, found.epsilon_out), (found.delta_in, found.delta_out), strict=True
         ):
-            composed = ComposedLosses(one, taken, order, precision.error * delta)
-            epsilon[chunk] = np.minimum(epsilon[chunk], composed.epsilons(delta))
+            composed = ComposedLosses(one, taken, order, precision.error * least)
+            for number, asked in enumerate(deltas_asked):
+                epsilon[chunk, number] = np.minimum(epsilon[chunk, number], composed.epsilons(asked))
             deltas[chunk] = np.minimum(deltas[chunk], composed.deltas(at))
-    return found
+    if np.ndim(delta):
+        return found
+    return replace(found, epsilon_in=found.epsilon_in[:, 0], epsilon_out=found.epsilon_out[:, 0])
 
 
 def _checked(given: ExposureCounts) -> FloatArray:

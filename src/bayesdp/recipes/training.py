@@ -17,6 +17,7 @@ from bayesdp.accounting import Account
 from bayesdp.claim import finite_or_none, percent
 from bayesdp.claims import Asked, ledger_claims
 from bayesdp.ledger import Ledger
+from bayesdp.live import LiveView
 from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
@@ -28,8 +29,10 @@ from bayesdp.whole_file import write_text
 from bayesdp.worst_case import Run as History
 from bayesdp.worst_case import WorstCase, worst_case_of
 
-Track = Callable[[Sequence[Any], str], Iterable[Any]]
+Track = Callable[[Sequence[Any], str | Callable[[], str]], Iterable[Any]]
+"""A progress bar around items; beside it a word, or what gives one as it goes on."""
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
+FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
 NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which whoever knows the seed can remove."
 
 
@@ -124,7 +127,7 @@ def train(
             ledger=ledger,
             randomness=source(seed, reproducible=reproducible),
             folder=folder,
-            track=lambda items: track(items, "Training"),
+            track=lambda items: track(items, LiveView(ledger, delta=asked.delta).line),
         )
         try:
             fitted: Fitted = importlib.import_module(f"bayesdp.recipes.{choice.module}").fit(run, choice)
@@ -136,6 +139,8 @@ def train(
             raise
         claims = ledger_claims(ledger, asked)
         history = [(*setting, steps) for setting, steps in ledger.history.runs().items()]
+        if folder is not None:
+            write_report(ledger, folder / REPORT, delta=asked.delta, title=f"Privacy of the {name} model")
     trained = Trained(
         recipe=name,
         accuracy=fitted.accuracy,
@@ -228,9 +233,6 @@ def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any])
 def _keep(folder: Path, trained: Trained, about: dict[str, Any]) -> None:
     write_text(folder / STATEMENT, trained.statement() + "\n")
     write_text(folder / RESULT, json.dumps(trained.to_dict(), indent=2, allow_nan=False) + "\n")
-    notes = [NOT_FOR_RELEASE] if trained.reproducible else []
-    notes.append(f"{100 * trained.accuracy:.2f} % of the audit rows are classified rightly.")
-    write_report(folder / REPORT, f"Privacy of the {trained.recipe} model", notes, trained.account.all())
     write_arrays(folder / MODEL, trained.model.arrays, {**about, "classify": trained.model.classify})
     for name in (CHECKPOINT, WHITENING):
         (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,196 @@
+"""The page: contents, charts and scripts in one file that asks nobody for anything.
+
+Everything that may come from a user is text: Jinja escapes it, and what scripts read is JSON in which no tag can begin.
+The Content-Security-Policy lets only the two scripts run that are on the page, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from bayesdp.claim import confidence, percent, round_up, statement
+from bayesdp.report.contents import SHARES, Contents
+from bayesdp.report.tables import Column
+from bayesdp.validation import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What stands around a chart: its name in the script, words for those who cannot see it, its figures."""
+
+    name: str
+    title: str
+    text: str
+    alt: str
+    heads: list[str]
+    rows: list[list[str]]
+
+
+def render(page: Contents) -> str:
+    """The page as HTML."""
+    try:
+        import jinja2
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise InvalidInputError(f"{error.name}=missing: the report needs pip install 'bayesdp[report]'.") from None
+    from markupsafe import Markup
+
+    plotly, script = get_plotlyjs(), _file("page.js")
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {_hash(plotly)} {_hash(script)}",
+            "style-src 'unsafe-inline'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_file("page.html")).render(
+        page=page,
+        charts=_charts(page),
+        statement=statement(page.claims),
+        surely=confidence(page.gamma),
+        place=page.by_delta.deltas.index(page.delta),
+        policy=policy,
+        style=Markup(_file("page.css")),
+        data=Markup(_json(page.data())),
+        plotly=Markup(plotly),
+        script=Markup(script),
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("bayesdp.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _json(data: dict[str, Any]) -> str:
+    """JSON in which no tag begins or ends."""
+    text = json.dumps(data, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _charts(page: Contents) -> list[Chart]:
+    audited = page.over_training.exposure[0]
+    return [
+        *([_shares(page)] if page.shares else []),
+        _training(page),
+        *([_exposure(page)] if audited else []),
+        _delta(page),
+        *([_groups(page)] if page.groups else []),
+    ]
+
+
+def _shares(page: Contents) -> Chart:
+    found = page.shares
+    rows = [
+        [percent(share), _figure(sure), _figure(estimate)]
+        for share, sure, estimate in zip(found["shares"], found["ex_post"], found["estimate"], strict=True)
+    ]
+    half = found["shares"].index(0.5)
+    return Chart(
+        "shares",
+        "How many people have which epsilon",
+        "Most people leave fewer traces than the worst case allows for. The ceiling holds for everyone. Below it:"
+        " what is sure for the run that took place, and "
+        "what its privacy would be if the exposures had been fixed beforehand, an estimate.",
+        f"Epsilon over shares of people. Everyone: {_figure(found['everyone'])}. Half: sure "
+        f"{_figure(found['ex_post'][half])}, "
+        f"estimate {_figure(found['estimate'][half])}.",
+        ["share of people", "sure for this run", "estimate"],
+        rows,
+    )
+
+
+def _training(page: Contents) -> Chart:
+    run = page.over_training
+    columns: list[Column] = [run.everyone, *(run.ex_post if run.ex_post[0] else [])]
+    heads = ["everyone", *(f"sure for {percent(share)}" for share in SHARES)][: len(columns)]
+    return Chart(
+        "training",
+        "Epsilon over training",
+        "Every step costs a little. The figures on the way by Rényi divergences and profiles at the points that "
+        "the ledger has kept.",
+        f"Epsilon over {run.steps[-1] if run.steps else 0} steps; for everyone it ends at "
+        f"{_figure(run.everyone[-1] if run.everyone else None)}.",
+        ["step", *heads],
+        [[str(step), *(_figure(column[n]) for column in columns)] for n, step in enumerate(run.steps)],
+    )
+
+
+def _exposure(page: Contents) -> Chart:
+    run = page.over_training
+    columns = [*run.exposure, run.clipped]
+    last = [_percent(column[-1]) for column in columns]
+    return Chart(
+        "exposure",
+        "How exposed audit records were",
+        "The norm of a person's gradient over the noise, as a part of the most that clipping allows, between one "
+        "point and the next; and how many norms "
+        "were clipped. Low lines: most people contribute little.",
+        f"Exposure of audit records over training. At the end half are at most at {last[0]} of what is possible, "
+        f"99 % at {last[2]}; {last[3]} of norms are clipped.",
+        ["step", "half at most", "90 % at most", "99 % at most", "clipped"],
+        [[str(step), *(_percent(column[n]) for column in columns)] for n, step in enumerate(run.steps)],
+    )
+
+
+def _delta(page: Contents) -> Chart:
+    table = page.by_delta
+    columns: list[Column] = [table.everyone]
+    heads = ["delta", "everyone"]
+    for number, share in enumerate(SHARES):
+        columns += [table.ex_post[number], table.estimate[number]]
+        heads += [f"sure for {percent(share)}", f"estimate for {percent(share)}"]
+    place = table.deltas.index(page.delta)
+    return Chart(
+        "delta",
+        "Epsilon against delta",
+        "delta is the probability that the guarantee may fail: a smaller one asks for a larger epsilon. Move the "
+        "slider; a delta that is typed is taken as the "
+        "next smaller one of the table, so that the figures stay on the safe side.",
+        f"Epsilon over delta from {table.deltas[0]:g} to {table.deltas[-1]:g}; for everyone "
+        f"{_figure(table.everyone[place])} at {page.delta:g}.",
+        heads,
+        [[f"{delta:g}", *(_figure(column[n]) for column in columns)] for n, delta in enumerate(table.deltas)],
+    )
+
+
+def _groups(page: Contents) -> Chart:
+    rows = [
+        [
+            group["name"],
+            str(group["records"]),
+            *(_figure(one[what]) for one in group["figures"] for what in ("ex_post", "estimate")),
+        ]
+        for group in page.groups
+    ]
+    heads = ["group", "audit records"]
+    for share in SHARES:
+        heads += [f"sure for {percent(share)}", f"estimate for {percent(share)}"]
+    return Chart(
+        "groups",
+        "Groups of people",
+        "The same for each group of audit records that was named. Where a group has too few, nothing is claimed.",
+        f"Epsilon for half and for 90 % of {len(page.groups)} groups; the figures are in the table below.",
+        heads,
+        rows,
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "no claim" if value is None else round_up(value)
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{100 * value:.3g} %"

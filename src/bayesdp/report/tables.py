@@ -1,0 +1,143 @@
+"""Epsilon by share and by delta, epsilon over training, exposure over training: what the charts of a report draw.
+
+All of it comes from the audit set and from settings, as order statistics and quantiles over all audit records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesdp.claim import finite_or_none
+from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
+from bayesdp.claims.figures import Figures
+from bayesdp.estimators import order_statistic_rank
+from bayesdp.ledger import Ledger
+from bayesdp.ledger.clip_bound import LAMBDAS, ClipBound
+from bayesdp.ledger.snapshots import LAMBDAS as KEPT
+from bayesdp.validation import FloatArray
+
+Column = list[float | None]
+"""Figures of a chart; None where nothing can be claimed."""
+
+_QUANTILES = (0.5, 0.9, 0.99)
+
+
+def ranked(epsilons: FloatArray, shares: Sequence[float], gamma: float) -> Column:
+    """For each share the epsilon that it does not exceed, with confidence 1 - gamma; None where records are too few."""
+    ordered = np.sort(epsilons)
+    ranks = [order_statistic_rank(len(ordered), share, gamma) if len(ordered) else None for share in shares]
+    return [None if rank is None else _finite(ordered[rank - 1]) for rank in ranks]
+
+
+@dataclass(frozen=True)
+class ByDelta:
+    """Epsilon at each delta: for everyone [D], and for shares [S][D] ex-post and as an estimate."""
+
+    deltas: list[float]
+    everyone: Column
+    ex_post: list[Column]
+    estimate: list[Column]
+
+
+def by_delta(
+    ledger: Ledger, figures: Figures, deltas: Sequence[float], shares: Sequence[float], gamma: float
+) -> ByDelta:
+    """What ``Ledger.claims`` says at each of several deltas, computed together: bounds of the same kind, as tight."""
+    bound = figures.clip_bound
+    everyone: Column = [None] * len(deltas)
+    if bound is not None:
+        everyone = [_finite(one) for one in bound.epsilons(deltas)]
+    if not ledger.audit_records:
+        nothing: list[Column] = [[None] * len(deltas) for _ in shares]
+        return ByDelta(list(deltas), everyone, nothing, nothing)
+    sure = [ranked(figures.ex_post_at(delta), shares, gamma) for delta in deltas]
+    bounds = np.array([math.inf if one is None else one for one in everyone])
+    estimates = np.minimum(figures.estimates_at(deltas), bounds)
+    estimated = [ranked(column, shares, gamma) for column in estimates.T]
+    return ByDelta(list(deltas), everyone, _turned(sure), _turned(estimated))
+
+
+@dataclass(frozen=True)
+class OverTraining:
+    """At some steps: epsilon for everyone and ex-post for shares; in between them exposure and share clipped."""
+
+    steps: list[int]
+    everyone: Column
+    ex_post: list[Column]
+    exposure: list[Column]
+    "Quantiles .5, .9, .99 over audit records, as parts of the largest exposure there can be."
+    clipped: Column
+    "Share of the norms of audit records that were above the clip bound."
+
+
+def over_training(ledger: Ledger, delta: float, shares: Sequence[float], gamma: float) -> OverTraining:
+    """From the costs that the ledger has kept on the way."""
+    points, costs = ledger.snapshots() if ledger.audit_records else ([], np.zeros((0, 0, len(KEPT))))
+    if not points or points[-1] != ledger.steps:
+        points = [*points, ledger.steps] if ledger.steps else []
+        costs = np.concatenate([costs, ledger.costs(KEPT)[None]]) if ledger.audit_records else costs
+    bounds = [_clip_bound(ledger, point) for point in points]
+    everyone = [None if one is None else _finite(one.epsilons([delta])[0]) for one in bounds]
+    # the two highest orders of an ex-post claim were not kept: without them the figure is only larger
+    padded = [np.c_[at, np.full((len(at), len(ORDERS) - len(KEPT)), np.inf)] for at in costs]
+    ex_post = [ranked(ex_post_epsilons(at, delta), shares, gamma) for at in padded]
+    return OverTraining(
+        steps=points,
+        everyone=everyone,
+        ex_post=_turned(ex_post) if ex_post else [[] for _ in shares],
+        exposure=_relative_exposures(costs, bounds),
+        clipped=_clipped(ledger, points),
+    )
+
+
+def _clip_bound(ledger: Ledger, steps: int) -> ClipBound | None:
+    """Of the first so many steps."""
+    runs: list[tuple[float, float, int]] = []
+    for one in ledger.history.stretches:
+        if one.clip is None:
+            return None
+        taken = min(one.steps, steps - (one.first - 1))
+        if taken > 0:
+            runs.append((one.noise_std / one.clip, one.sample_rate, taken))
+    return ClipBound.of(runs)
+
+
+def _relative_exposures(costs: FloatArray, bounds: Sequence[ClipBound | None]) -> list[Column]:
+    """Between one point and the next: the root of what was spent over what could be, at the lowest order."""
+    first = int(np.searchsorted(LAMBDAS, KEPT[0]))
+    found: list[Column] = [[] for _ in _QUANTILES]
+    before, before_bound = np.zeros(costs.shape[1]), 0.0
+    for at, bound in zip(costs, bounds, strict=False):
+        now_bound = math.nan if bound is None else float(bound.costs[first])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            spent = np.sqrt(np.clip((at[:, 0] - before) / (now_bound - before_bound), 0.0, 1.0))
+        for column, share in zip(found, _QUANTILES, strict=True):
+            column.append(_finite(np.quantile(spent, share, method="higher").item()))
+        before, before_bound = at[:, 0], now_bound
+    return found
+
+
+def _clipped(ledger: Ledger, points: Sequence[int]) -> Column:
+    """Share of norms above the clip bound, from each point to the next."""
+    stored = ledger.stored_steps() if ledger.audit_records else []
+    found: Column = []
+    start = 0
+    for point in points:
+        steps = [one.step for one in stored[start:point]]
+        norms = sum(one.audited for one in steps)
+        found.append(sum(one.audit_clipped for one in steps) / norms if norms else None)
+        start = point
+    return found
+
+
+def _turned(rows: list[Column]) -> list[Column]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _finite(value: Any) -> float | None:
+    return finite_or_none(float(value))

@@ -1,0 +1,172 @@
+"""What a report says, without a browser: edges, privacy, the command."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesdp import Ledger
+from bayesdp.report import write_report
+from bayesdp.report.contents import contents, reading
+from bayesdp.report.page import _json, render
+from report_runs import small_run
+
+PROGRAM = Path(sys.executable).parent / "bayesdp"
+
+
+def test_nothing_comes_from_training_members():
+    def run(batch_scale):
+        rng = np.random.default_rng(0)
+        ledger = Ledger()
+        for _ in range(20):
+            audit = rng.lognormal(-1.5, 0.8, 50)
+            batch = batch_scale * rng.lognormal(0, 1, 30)
+            ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, audit=audit, batch=batch)
+        return contents(ledger)
+
+    quiet, loud = run(0.01), run(100.0)
+    assert quiet.data() == loud.data()
+    assert quiet.cards == loud.cards
+    assert quiet.claims == loud.claims
+
+
+def test_one_loud_audit_record_shows_only_in_the_largest_share():
+    found = []
+    for loudest in (0.1, 1.0):
+        ledger = Ledger()
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            norms = 0.1 * rng.random(500)
+            norms[7] = loudest
+            ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, audit=norms)
+        page = contents(ledger)
+        found.append([page.shares["ex_post"][:-3], page.by_delta.ex_post[:2], page.over_training.ex_post[:2]])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(np.array(one, float), np.array(other, float), rtol=0.01)
+
+
+def test_the_reading_is_never_too_small():
+    assert "at most 50.1 %" in reading(0.001, 1e-5)
+    assert "at most 73.2 %" in reading(1.0, 1e-5)
+    assert "at most 100 %" in reading(50.0, 1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_a_run_at_the_edges(rate):
+    empty = Ledger()
+    assert "0" in contents(empty).cards[0].figure
+    render(contents(empty))
+    one = Ledger()
+    one.step(noise_std=1.0, sample_rate=rate, clip=1.0, audit=[0.0, 0.5])
+    page = contents(one)
+    assert page.over_training.steps == [1]
+    render(page)
+    unclipped = Ledger()
+    unclipped.step(noise_std=1.0, sample_rate=rate, clip=None, audit=np.full(500, 0.5))
+    page = contents(unclipped)
+    assert page.cards[0].figure == "–"
+    assert "clip bound" in page.cards[0].reading
+    assert page.by_delta.everyone == [None] * len(page.by_delta.deltas)
+    render(page)
+    several = Ledger()
+    for noise in (1.0, 2.0, 3.0, 4.0, 5.0):
+        several.step(noise_std=noise, sample_rate=rate, clip=1.0)
+    assert ("Noise", "and 2 more changes of settings") in contents(several).facts
+
+
+def test_seeded_runs_are_stamped():
+    ledger = Ledger()
+    ledger.step(noise_std=1.0, sample_rate=1.0, clip=1.0, caveats=["seeded"])
+    assert "NOT FOR RELEASE" in contents(ledger).stamps[0]
+
+
+def test_epsilon_over_training_ends_where_the_claims_are():
+    ledger = small_run()
+    page, claims = contents(ledger), ledger.claims()
+    assert page.over_training.steps[-1] == 60
+    assert page.over_training.everyone[-1] == pytest.approx(claims[0].epsilon, rel=2e-3)
+    for number, claim in enumerate(one for one in claims if one.kind == "ex-post"):
+        at_the_end = page.over_training.ex_post[number][-1]
+        assert claim.epsilon * (1 - 1e-9) <= at_the_end <= 1.02 * claim.epsilon
+    for column in (page.over_training.everyone, *page.over_training.ex_post):
+        assert np.all(np.diff(column) > -1e-12)
+
+
+def test_exposures_are_what_was_put_in():
+    ledger = Ledger()
+    norms = np.r_[np.full(320, 0.2), np.full(180, 0.7), np.full(100, 3.0)]
+    for _ in range(40):
+        ledger.step(noise_std=20.0, sample_rate=1.0, clip=1.0, audit=norms)
+    run = contents(ledger).over_training
+    assert run.exposure[0][-1] == pytest.approx(0.2, rel=0.01)
+    assert run.exposure[2][-1] == pytest.approx(1.0, rel=0.01)
+    assert run.clipped == [pytest.approx(1 / 6)] * len(run.steps)
+
+
+def test_the_policy_allows_two_scripts_and_nothing_else():
+    text = render(contents(small_run(records=0)))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1].replace("&#39;", "'")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert policy.count("sha256-") == 2
+    assert "unsafe-eval" not in policy
+    assert not re.search(r"(src|href)=[\"']?https?:", text[: text.index("<script>")])
+
+
+def test_json_cannot_end_its_script():
+    assert json.loads(_json({"a": "</script><!--&"})) == {"a": "</script><!--&"}
+    assert "<" not in _json({"a": "</script><!--&"})
+
+
+def command(*arguments):
+    return subprocess.run([PROGRAM, "report", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_writes_the_page(tmp_path):
+    with Ledger.create(tmp_path / "run.ledger") as ledger:
+        ledger.step(noise_std=1.0, sample_rate=0.1, clip=1.0, audit=np.full(500, 0.5))
+        ledger.report(tmp_path / "own.html", title="My own")
+    assert "<h1>My own</h1>" in (tmp_path / "own.html").read_text()
+    result = command(tmp_path / "run.ledger", "-o", tmp_path / "report.html", "--title", "A <b>model</b>")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(tmp_path / "report.html")
+    assert "<h1>A &lt;b&gt;model&lt;/b&gt;</h1>" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.ledger"], "none.ledger"),
+        (["run.ledger", "--delta", "2"], "delta=2"),
+        (["run.ledger", "--gamma", "0"], "gamma=0"),
+        (["run.ledger", "-o", "no/such/folder.html"], "output='no/such/folder.html'"),
+        (["run.ledger", "-o", "/dev/full/x"], "output='/dev/full/x'"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with Ledger.create("run.ledger") as ledger:
+        ledger.step(noise_std=1.0, sample_rate=0.1, clip=1.0)
+    before = sorted(tmp_path.iterdir())
+    result = command(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_old_report_stays_if_a_new_one_cannot_be_written(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("the old one")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(small_run(records=0), path)
+    assert path.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,174 @@
+"""The report in a real browser: charts, slider, keyboard, print, hostile names."""
+
+import pytest
+
+from bayesdp.claim import round_up
+from bayesdp.claims.figures import Figures
+from bayesdp.report import write_report
+from bayesdp.report.contents import SHARES
+from bayesdp.report.tables import by_delta
+from report_runs import small_run
+
+CHARTS = ["shares", "training", "exposure", "delta", "groups"]
+
+
+@pytest.fixture(scope="module")
+def run():
+    return small_run(groups=["north"] * 300 + ["south"] * 300, data="the test data")
+
+
+@pytest.fixture(scope="module")
+def report(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(run, path)
+    return path
+
+
+def test_it_is_one_small_file(report):
+    assert report.stat().st_size < 6_000_000
+    assert list(report.parent.iterdir()) == [report]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_chart_is_drawn(visit, report, scheme):
+    page = visit(report, color_scheme=scheme)
+    for name in CHARTS:
+        assert page.locator(f"#chart-{name} .main-svg").count() >= 1
+        points = page.locator(f"#chart-{name} .scatterlayer .trace path, #chart-{name} .scatterlayer .trace .point")
+        assert points.count() >= 3, name
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    assert ink == ("rgb(27, 31, 36)" if scheme == "light" else "rgb(230, 237, 243)")
+
+
+def test_the_first_screen_says_what_is_promised_to_whom(visit, report, run):
+    page = visit(report, viewport={"width": 1280, "height": 900})
+    cards = page.locator(".card").all_inner_texts()
+    everyone, *_ = run.claims()
+    assert len(cards) == 3
+    assert f"≤ {round_up(everyone.epsilon)}" in cards[0]
+    assert "99 %" in cards[1]
+    assert "half" in cards[2]
+    assert all("succeeds at most" in card for card in cards)
+    assert page.locator(".card").last.bounding_box()["y"] < 900
+    assert "the test data" in page.title()
+
+
+def test_the_slider_shows_what_the_library_computes(visit, report, run):
+    page = visit(report)
+    worst = run.worst_case().epsilon
+    deltas = page.evaluate("JSON.parse(document.getElementById('data').textContent).by_delta.deltas")
+    table = by_delta(run, Figures(run, 1e-5, worst), deltas, SHARES, 0.01)
+    for place in (0, 3, len(deltas) - 1):
+        page.locator("#delta-slider").fill(str(place))
+        shown = page.locator("#delta-figures").inner_text()
+        assert f"everyone {round_up(table.everyone[place])}" in shown
+        for number, name in ((0, "half"), (1, "90 %"), (2, "99 %")):
+            sure, estimate = round_up(table.ex_post[number][place]), round_up(table.estimate[number][place])
+            if deltas[place] != 1e-5:
+                assert f"{name} of people: sure {sure}, estimate {estimate}" in shown
+        claims = run.claims(deltas[place])
+        assert table.everyone[place] == pytest.approx(claims[0].epsilon, rel=2e-3)
+        assert table.ex_post[2][place] == pytest.approx(claims[5].epsilon, rel=1e-9)
+        assert table.estimate[2][place] == pytest.approx(claims[6].epsilon, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"), [("2e-6", "delta = 0.000001;"), ("1e-6", "delta = 0.000001;"), ("0.5", "0.0003;")]
+)
+def test_a_delta_that_is_typed_goes_to_the_private_side(visit, report, typed, taken):
+    page = visit(report)
+    page.locator("#delta-number").fill(typed)
+    page.locator("#delta-number").press("Enter")
+    assert taken in page.locator("#delta-figures").inner_text()
+
+
+@pytest.mark.parametrize("typed", ["1e-30", "much", "-1", "0"])
+def test_a_delta_without_figures_is_refused(visit, report, typed):
+    page = visit(report)
+    page.locator("#delta-number").fill(typed)
+    page.locator("#delta-number").press("Tab")
+    assert "No figures for this delta" in page.locator("#delta-figures").inner_text()
+
+
+def test_the_keyboard_reaches_every_control(visit, report):
+    page = visit(report)
+    wanted = page.locator("input, summary").count()
+    reached = set()
+    for _ in range(wanted + 10):
+        page.keyboard.press("Tab")
+        here = page.evaluate("[...document.querySelectorAll('input, summary')].indexOf(document.activeElement)")
+        reached.add(here)
+    assert reached >= set(range(wanted))
+    page.locator("#delta-slider").focus()
+    before = page.locator("#delta-figures").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#delta-figures").inner_text() != before
+    page.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("details").first.get_attribute("open") is not None
+
+
+def test_charts_have_words_and_colours_have_contrast(visit, report):
+    page = visit(report)
+    for name in CHARTS:
+        assert len(page.locator(f"#chart-{name}").get_attribute("aria-label")) > 30
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for selector in (".lead", ".kind", ".caveat", "summary", ".facts dt"):
+            assert page.evaluate(CONTRAST, selector) >= 4.5
+
+
+CONTRAST = """selector => {
+  const parse = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const light = (rgb) => rgb.map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  let element = document.querySelector(selector), ground = element;
+  while (ground && getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+  const one = light(parse(getComputedStyle(element).color));
+  const other = light(parse(getComputedStyle(ground).backgroundColor));
+  return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+}"""
+
+
+def test_the_print_view_fits(visit, report):
+    page = visit(report, viewport={"width": 794, "height": 1123})  # A4 at 96 dots per inch
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 794
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert page.locator("#delta-slider").is_hidden()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_sticks_out(visit, report, width):
+    page = visit(report, viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}</title>\"'&amp; Ünïcødé 名前 \u202e" + "long" * 400
+)
+
+
+def test_hostile_names_are_text(visit, tmp_path):
+    groups = [HOSTILE + str(number % 2) for number in range(600)]
+    run = small_run(groups=groups, data=HOSTILE, metadata={"name": HOSTILE, HOSTILE: HOSTILE, "nested": {"a": 1}})
+    path = tmp_path / "report.html"
+    write_report(run, path)
+    page = visit(path, viewport={"width": 400, "height": 800})
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 3
+    assert HOSTILE[:60] in page.locator("h1").inner_text()
+    assert "{{ 7*7 }}" in page.locator("h1").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    ticks = page.locator("#chart-groups .xtick text").all_text_contents()
+    assert ticks[0].startswith("<script>alert(1)")
+
+
+def test_without_audit_records_only_everyone_is_claimed(visit, tmp_path):
+    write_report(small_run(records=0), tmp_path / "report.html")
+    page = visit(tmp_path / "report.html")
+    assert page.locator("#chart-shares, #chart-exposure, #chart-groups").count() == 0
+    assert "No audit records" in page.locator(".card").nth(1).inner_text()
+    assert page.locator("#chart-training .trace").count() == 1
