@@ -14,6 +14,7 @@ WIDTHS = {1280: 1000, 420: 900}
 
 
 def main() -> None:
+    """Take the pictures."""
     report = Path(sys.argv[1]).resolve()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
