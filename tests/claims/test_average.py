@@ -106,6 +106,7 @@ def test_easy_with_renyi_deltas_as_published(easy_run):
     assert found[Betting] < found[KullbackLeibler] < found[EmpiricalBernstein] < 1.4
 
 
+@pytest.mark.slow
 def test_easy_with_profiles_is_tighter_still(easy_run):
     claims = ledger_claims(easy_run, Asked(delta=DELTA, gamma=1e-10))
     assert claims.average.kind == "estimate"

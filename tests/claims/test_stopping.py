@@ -20,6 +20,7 @@ def test_stops_with_the_last_step_that_fits():
     assert ledger.steps > 10
 
 
+@pytest.mark.slow
 def test_settings_may_change_at_every_step():
     ledger = Ledger()
     budget = StopWhen(ledger, epsilon=2.0, delta=1e-6)

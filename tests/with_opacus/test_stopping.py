@@ -15,7 +15,7 @@ from bayesdp.opacus import BudgetReachedWarning
 from opacus_runs import private_run, some_data
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("options", [{}, {"mode": "ghost"}, {"virtual": True}, {"poisson_sampling": False}])
 def test_training_ends_before_the_budget_is_exceeded(options: dict[str, Any], workers: int) -> None:
     options = dict(options)
