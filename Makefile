@@ -34,6 +34,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.claims
 	$(BIN)/python -m benchmarks.budgets
 	$(BIN)/python -m benchmarks.opacus_overhead
+	$(BIN)/python -m benchmarks.linear_probe
+	$(BIN)/python -m benchmarks.report
 
 # How often every estimator is below the truth, on hostile populations; a minute or two.
 coverage: setup

@@ -12,6 +12,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ GRIDS: dict[str, list[list[Choice]]] = {
         + probes(0.65, 800, [80, 120], [500.0, 1000.0], [(0.2, 0.3), (0.1, 0.5)])
     ],
     "cifar10": [
-        probes(0.65, 0, [40, 60], [900.0, 1750.0], [(0.2, 0.5), (0.1, 0.5)]),
+        probes(0.65, 0, [60, 100], [600.0, 900.0], [(0.2, 0.5), (0.15, 0.8)]),
         probes(0.09, 0, [10, 20], [1250.0, 2500.0], [(0.0, 0.3), (0.1, 0.5)]),
     ],
     "abalone": [regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0])],
@@ -91,8 +92,8 @@ def accuracy(dataset: Dataset, choice: Choice, seed: int) -> float:
     return fit(run, choice).accuracy
 
 
-def compare(name: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+def compare(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for grid in GRIDS[name]:
         scores: list[list[float]] = [[] for _ in grid]
         for seed in range(SEEDS[name]):
@@ -102,14 +103,25 @@ def compare(name: str) -> list[dict[str, object]]:
                 print(name, choice, f"{scores[number][-1]:.4f}", flush=True)
         for choice, of_choice in zip(grid, scores, strict=True):
             found.append({**asdict(choice), "accuracy": float(np.mean(of_choice)), "sd": float(np.std(of_choice))})
-    return sorted(found, key=lambda one: (-float(str(one["target_epsilon"])), -float(str(one["accuracy"]))))
+    return found
+
+
+def with_earlier(found: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was compared before counts too; best first."""
+
+    def configuration(one: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in one.items() if key not in ("accuracy", "sd")}
+
+    again = [configuration(one) for one in found]
+    everything = [*found, *(one for one in earlier if configuration(one) not in again)]
+    return sorted(everything, key=lambda one: (-one["target_epsilon"], -one["accuracy"]))
 
 
 def main() -> None:
     names = sys.argv[1:] or list(GRIDS)
     kept = json.loads(RESULT.read_text()) if RESULT.exists() else {"recipes": {}}
     for name in names:
-        found = compare(name)
+        found = with_earlier(compare(name), kept["recipes"].get(name, {}).get("compared", []))
         kept["machine"] = description()
         kept["recipes"][name] = {"seeds": SEEDS[name], "configurations": len(found), "compared": found}
         RESULT.write_text(json.dumps(kept, indent=1) + "\n")

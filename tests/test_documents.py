@@ -1,5 +1,6 @@
 """Every Python block of README and docs runs; every command shown prints what is shown."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -74,3 +75,12 @@ def test_the_table_of_modes_names_tests_that_exist():
 def test_links_to_files_exist(path):
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+def test_the_table_of_recipes_is_that_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.recipes import MARKS, table
+
+    results = json.loads((ROOT / "results" / "recipes.json").read_text())["results"]
+    assert f"{MARKS[0]}\n{table(results)}\n{MARKS[1]}" in (ROOT / "README.md").read_text()
+    assert all(one["met"] for one in results)

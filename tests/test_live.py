@@ -1,5 +1,7 @@
 """The line that is shown during training: true, and cheap."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,23 @@ def test_figures_take_a_small_part_of_the_time(monkeypatch):
 def test_bad_input_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         LiveView(Ledger(), **wrong)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_it_is_shown_on_a_terminal_only(monkeypatch):
+    ledger, clock = Ledger(), Clock()
+    for stream, lines in ((Terminal(), 2), (io.StringIO(), 0)):
+        monkeypatch.setattr("sys.stderr", stream)
+        view = LiveView(ledger, clock=clock)
+        for _ in range(2):
+            stepped(ledger)
+            clock.now += 100
+            view.show()
+        view.show()
+        view.end()
+        assert stream.getvalue().count("\r\x1b[KStep ") == lines
+        assert stream.getvalue().endswith("\n") == bool(lines)

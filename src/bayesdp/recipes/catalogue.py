@@ -126,10 +126,10 @@ RECIPES = {
             name="cifar10",
             features="efficientnet-lite0",
             choices=(
-                ProbeChoice(target_epsilon=0.65, steps=60, clip=0.02, learning_rate=900.0, shape=0.2, floor=0.5),
+                ProbeChoice(target_epsilon=0.65, steps=100, clip=0.02, learning_rate=600.0, shape=0.2, floor=0.5),
                 ProbeChoice(target_epsilon=0.09, steps=10, clip=0.02, learning_rate=2500.0),
             ),
-            tried=16,
+            tried=23,
         ),
         Recipe(
             name="abalone",
