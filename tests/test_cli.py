@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -223,8 +224,6 @@ def test_help_teaches_and_version_is_printed():
 def test_help_starts_without_heavy_imports():
     code = """
 import sys
-import urllib.error
-import urllib.request
 sys.argv = ['bayesdp', '--help']
 from bayesdp.cli import main
 try:
@@ -250,7 +249,8 @@ def test_demo_trains_states_and_reports_as_often_as_it_is_asked(tmp_path):
 def test_demo_serves_its_report_and_nothing_else(tmp_path):
     environment = {**os.environ, "BROWSER": "true"}
     command = [BAYESDP, "demo", "--serve", "-o", tmp_path / "out"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run where Ctrl-C is ignored
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=listen) as running:
         try:
             address = next(line for line in running.stdout if line.startswith("http://127.0.0.1:")).split()[0]
             assert urllib.request.urlopen(address).read() == (tmp_path / "out" / "report.html").read_bytes()

@@ -113,6 +113,7 @@ def test_what_a_killed_writer_left_is_read_and_continued(killed):
 
 
 INTERRUPTED = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where Ctrl-C is ignored
 fold_often()
 with Ledger.create(path) as ledger:
     last = 0
