@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from bayesdp.claim import Claim, confidence, percent, round_up
+from bayesdp.claim import Claim, round_up
 from bayesdp.claims import Asked, LedgerClaims, ledger_claims
 from bayesdp.claims.figures import Figures
 from bayesdp.ledger import Ledger
@@ -40,7 +40,6 @@ class Contents:
     stamps: list[str]
     "What must not be overlooked: NOT FOR RELEASE, and notes of the ledger."
     cards: list[Card]
-    sentences: list[str]
     facts: list[tuple[str, str]]
     claims: list[Claim]
     delta: float
@@ -72,7 +71,6 @@ def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title:
         title=title or _title(ledger),
         stamps=[*_stamps(found), *ledger.notes],
         cards=_cards(found),
-        sentences=[one.headline(with_kind=True) for one in found.all()[:3]],
         facts=_facts(ledger),
         claims=found.all(),
         delta=asked.delta,
@@ -217,6 +215,3 @@ def _time(seconds: float) -> str:
 def _short(value: object, most: int = 300) -> str:
     text = str(value)
     return text if len(text) <= most else text[:most] + " …"
-
-
-__all__ = ["SHARES", "Card", "Contents", "confidence", "contents", "percent", "reading"]
