@@ -23,8 +23,6 @@ def main() -> None:
             page.goto(report.as_uri())
             page.wait_for_selector("#chart-delta .main-svg")
             page.screenshot(path=HERE / f"report-{width}.png")
-            if width == max(WIDTHS):
-                page.locator("section:has(#chart-shares)").screenshot(path=HERE / "report-shares.png")
         browser.close()
 
 

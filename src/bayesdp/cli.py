@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -315,13 +316,9 @@ def report(
     """
     from bayesdp.ledger import Ledger
     from bayesdp.report import write_report
-    from bayesdp.validation import refuse
 
-    with Ledger.open(ledger, write=False) as opened:
-        try:
-            write_report(opened, output, delta=delta, gamma=gamma, title=title)
-        except OSError as error:
-            raise refuse("output", str(output), f"a file that can be written ({error.strerror})") from None
+    with Ledger.open(ledger, write=False) as opened, _writing(output):
+        write_report(opened, output, delta=delta, gamma=gamma, title=title)
     print(output)
 
 
@@ -357,16 +354,20 @@ def options(
 def _show(values: dict[str, Any], words: str, as_json: bool, output: Path | None) -> None:
     text = json.dumps(values, indent=2, allow_nan=False)
     if output is not None:
-        _write(output, text + "\n")
+        from bayesdp.whole_file import write_text
+
+        with _writing(output):
+            write_text(output, text + "\n")
     print(text if as_json else words)
 
 
-def _write(path: Path, text: str) -> None:
+@contextmanager
+def _writing(path: Path) -> Generator[None]:
+    """What the system says about a file that is being written becomes one line."""
     from bayesdp.validation import refuse
-    from bayesdp.whole_file import write_text
 
     try:
-        write_text(path, text)
+        yield
     except OSError as error:
         raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
 

@@ -7,12 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from bayesdp import validation
 from bayesdp.claim import percent, round_up
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
-from bayesdp.estimators import order_statistic_rank
+from bayesdp.claims.shares import share_epsilon
 from bayesdp.ledger import Ledger
 
 _PART = 0.02  # of the time that passes, at most, is spent on figures
@@ -72,11 +70,9 @@ class LiveView:
 
     def _sure(self) -> float | None:
         """Ex-post for the share; None if there are too few audit records."""
-        records = self._ledger.audit_records
-        rank = order_statistic_rank(records, self._share, self._gamma) if records else None
-        if rank is None:
+        if not self._ledger.audit_records:
             return None
-        return float(np.sort(ex_post_epsilons(self._ledger.costs(ORDERS), self._delta))[rank - 1])
+        return share_epsilon(ex_post_epsilons(self._ledger.costs(ORDERS), self._delta), self._share, self._gamma)
 
 
 def _figure(epsilon: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class LedgerClaims:
     bayesian: Claim
     gate: tuple[Claim, ...]
     private: tuple[Claim, ...]
+    figures: Figures = field(compare=False, repr=False)
+    "What they were made of, for whoever needs more of it."
 
     def all(self) -> list[Claim]:
         """Every claim, the worst case first."""
@@ -80,6 +82,7 @@ def ledger_claims(ledger: Ledger, asked: Asked, precision: Precision | None = No
         bayesian=paper.from_audit(figures, delta=delta, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=(paper.from_batches(ledger, delta=delta, worst_case=everyone),) if asked.private else (),
+        figures=figures,
     )
     return found.resting_on(rests_on) if rests_on else found
 

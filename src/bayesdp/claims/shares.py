@@ -94,5 +94,11 @@ def share_claims(
     return found
 
 
+def share_epsilon(epsilons: FloatArray, share: float, gamma: float) -> float | None:
+    """What a share of the population does not exceed, with confidence 1 - gamma; None if there are too few records."""
+    rank = order_statistic_rank(len(epsilons), share, gamma) if len(epsilons) else None
+    return None if rank is None else _ranked(epsilons, rank)
+
+
 def _ranked(values: FloatArray, rank: int | None) -> float:
     return math.inf if rank is None else float(np.partition(values, rank - 1)[rank - 1])

@@ -9,7 +9,6 @@ from typing import Any
 
 from bayesdp.claim import Claim, round_up
 from bayesdp.claims import Asked, LedgerClaims, ledger_claims
-from bayesdp.claims.figures import Figures
 from bayesdp.ledger import Ledger
 from bayesdp.properties import attack_success
 from bayesdp.report.tables import ByDelta, OverTraining, by_delta, over_training, ranked
@@ -65,8 +64,7 @@ def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title:
     """Of a run."""
     asked = Asked(delta=delta, gamma=gamma, shares=SHARES)
     found = ledger_claims(ledger, asked)
-    figures = Figures(ledger, asked.delta, found.worst_case.epsilon)
-    table = by_delta(ledger, figures, sorted({*_DELTAS, asked.delta}), SHARES, asked.gamma)
+    table = by_delta(ledger, found.figures, sorted({*_DELTAS, asked.delta}), SHARES, asked.gamma)
     return Contents(
         title=title or _title(ledger),
         stamps=[*_stamps(found), *ledger.notes],
@@ -75,7 +73,7 @@ def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title:
         claims=found.all(),
         delta=asked.delta,
         gamma=asked.gamma,
-        shares=_by_share(figures, found, asked.gamma) if ledger.audit_records else {},
+        shares=_by_share(found, asked.gamma) if ledger.audit_records else {},
         by_delta=_as_claimed(table, found),
         over_training=over_training(ledger, asked.delta, SHARES, asked.gamma),
         groups=_groups(found),
@@ -166,9 +164,9 @@ def _facts(ledger: Ledger) -> list[tuple[str, str]]:
     return facts
 
 
-def _by_share(figures: Figures, found: LedgerClaims, gamma: float) -> dict[str, Any]:
-    ex_post = ranked(figures.ex_post, _FINE_SHARES, gamma)
-    estimate = ranked(figures.estimates, _FINE_SHARES, gamma)
+def _by_share(found: LedgerClaims, gamma: float) -> dict[str, Any]:
+    ex_post = ranked(found.figures.ex_post, _FINE_SHARES, gamma)
+    estimate = ranked(found.figures.estimates, _FINE_SHARES, gamma)
     worst = None if math.isinf(found.everyone.epsilon) else found.everyone.epsilon
     return {"shares": list(_FINE_SHARES), "ex_post": ex_post, "estimate": estimate, "everyone": worst}
 

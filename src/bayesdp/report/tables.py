@@ -15,7 +15,7 @@ import numpy as np
 from bayesdp.claim import finite_or_none
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.figures import Figures
-from bayesdp.estimators import order_statistic_rank
+from bayesdp.claims.shares import share_epsilon
 from bayesdp.ledger import Ledger
 from bayesdp.ledger.clip_bound import LAMBDAS, ClipBound
 from bayesdp.ledger.snapshots import LAMBDAS as KEPT
@@ -29,9 +29,8 @@ _QUANTILES = (0.5, 0.9, 0.99)
 
 def ranked(epsilons: FloatArray, shares: Sequence[float], gamma: float) -> Column:
     """For each share the epsilon that it does not exceed, with confidence 1 - gamma; None where records are too few."""
-    ordered = np.sort(epsilons)
-    ranks = [order_statistic_rank(len(ordered), share, gamma) if len(ordered) else None for share in shares]
-    return [None if rank is None else _finite(ordered[rank - 1]) for rank in ranks]
+    found = [share_epsilon(epsilons, share, gamma) for share in shares]
+    return [None if one is None else _finite(one) for one in found]
 
 
 @dataclass(frozen=True)
