@@ -18,6 +18,7 @@ from bayesdp.validation import FloatArray
 
 _MIDDLE = 8.0  # the order at which rounding to few kinds of steps is kept small
 _FURTHER = 0.6  # profiles often support an average epsilon below that of Rényi divergences by such a factor
+_COARSER_GRID = 1e-3  # of epsilon, for a table of many deltas
 _EX_POST = np.searchsorted(LAMBDAS, ORDERS)
 
 
@@ -52,12 +53,13 @@ class Figures:
         return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
 
     def estimates_at(self, deltas: Sequence[float]) -> FloatArray:
-        """Estimates at several deltas, [m, D], computed together; the worst case may be smaller."""
+        """Estimates at several deltas, [m, D], together and on a coarser grid; the worst case may be smaller."""
         renyi = np.stack([record_epsilons(self.costs, LAMBDAS, delta) for delta in deltas], axis=1)
         if self._unsampled:
             found = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
         else:
-            found = profiles(self._counts, deltas, precision=self._precision).epsilon
+            coarser = self._precision or Precision(grid=_COARSER_GRID)
+            found = profiles(self._counts, deltas, precision=coarser).epsilon
         return np.minimum(found, renyi)
 
     @property

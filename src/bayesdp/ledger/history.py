@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class History:
         self.last_time: float | None = None
         self.last: Step | None = None
         self._hashes = bytearray(first_hash)
+        self._norms, self._norms_clipped = array("I"), array("I")
 
     def add(self, step: Step, step_hash: bytes) -> None:
         """One more step."""
@@ -62,6 +64,8 @@ class History:
         self.first_time = step.time if self.first_time is None else self.first_time
         self.last_time = step.time
         self._hashes += step_hash
+        self._norms.append(step.audited)
+        self._norms_clipped.append(step.audit_clipped)
 
     def _lengthen(self, step: Step) -> None:
         """The last stretch, or a new one."""
@@ -81,6 +85,12 @@ class History:
         self.audit_clipped += step.audit_clipped - self.last.audit_clipped
         self.last = step
         self._hashes[-_HASH:] = step_hash
+        self._norms[-1], self._norms_clipped[-1] = step.audited, step.audit_clipped
+
+    def share_clipped(self, after: int, through: int) -> float | None:
+        """Of the norms that were given for audit records in these steps; None if there were none."""
+        norms = sum(self._norms[after:through])
+        return sum(self._norms_clipped[after:through]) / norms if norms else None
 
     @property
     def caveats(self) -> list[str]:

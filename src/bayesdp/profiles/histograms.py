@@ -22,7 +22,7 @@ from bayesdp.profiles.step_losses import step_losses
 from bayesdp.validation import FloatArray, refuse
 
 _LAMBDAS = np.unique(np.geomspace(1, 1024, 80).round())
-_CHUNK, _RATIO = 1024, 1.75  # records in a chunk, and how much their epsilons may differ
+_CHUNK, _RATIO = 4096, 1.75  # records in a chunk, and how much their epsilons may differ
 _COARSEST = 0.01
 _MOST_WORK = 1 << 26  # kinds of steps times points of the window
 _LOUDEST, _LEAST_DELTA = 20.0, 1e-100  # exposures above and deltas below are left to Rényi divergences

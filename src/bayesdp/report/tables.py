@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def over_training(ledger: Ledger, delta: float, shares: Sequence[float], gamma: 
         everyone=everyone,
         ex_post=_turned(ex_post) if ex_post else [[] for _ in shares],
         exposure=_relative_exposures(costs, bounds),
-        clipped=_clipped(ledger, points),
+        clipped=[ledger.history.share_clipped(*between) for between in pairwise([0, *points])],
     )
 
 
@@ -118,19 +119,6 @@ def _relative_exposures(costs: FloatArray, bounds: Sequence[ClipBound | None]) -
         for column, share in zip(found, _QUANTILES, strict=True):
             column.append(_finite(np.quantile(spent, share, method="higher").item()))
         before, before_bound = at[:, 0], now_bound
-    return found
-
-
-def _clipped(ledger: Ledger, points: Sequence[int]) -> Column:
-    """Share of norms above the clip bound, from each point to the next."""
-    stored = ledger.stored_steps() if ledger.audit_records else []
-    found: Column = []
-    start = 0
-    for point in points:
-        steps = [one.step for one in stored[start:point]]
-        norms = sum(one.audited for one in steps)
-        found.append(sum(one.audit_clipped for one in steps) / norms if norms else None)
-        start = point
     return found
 
 
