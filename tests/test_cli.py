@@ -1,10 +1,13 @@
 """The commands, run as a user runs them."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from functools import partial
@@ -27,6 +30,13 @@ def strict_json(text):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=no_constants)
+
+
+def steps_of(path):
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT count(*) FROM steps").fetchone()[0]
 
 
 EPSILON = ["epsilon", "--noise-multiplier", 4, "--sample-rate", 0.1, "--steps", 100, "--delta", 1e-5]
@@ -244,6 +254,21 @@ def test_demo_trains_states_and_reports_as_often_as_it_is_asked(tmp_path):
         assert "needs 459 audit records" not in result.stdout
         assert result.stdout.endswith(f"Report: {tmp_path / 'out' / 'report.html'}\n")
     assert "Privacy of the digits model" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_demo_that_was_killed_goes_on(tmp_path):
+    out = tmp_path / "out"
+    with subprocess.Popen([BAYESDP, "demo", "-o", out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        while steps_of(out / "run.ledger") < 5:
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.kill()
+    before = steps_of(out / "run.ledger")
+    assert not (out / "report.html").exists()
+    result = run("demo", "-o", out)
+    assert result.returncode == 0, result.stderr
+    assert (out / "report.html").exists()
+    assert 5 <= before < steps_of(out / "run.ledger") == 60
 
 
 def test_demo_serves_its_report_and_nothing_else(tmp_path):

@@ -11,13 +11,16 @@ from bayesdp.validation import count
 
 
 def run(folder: Path, *, track: Any) -> str:
-    """Train, account, write the report; returns what to print. Files of an earlier demo in the folder are replaced."""
-    from bayesdp.recipes.training import FILES, REPORT, train
+    """Train, account, write the report; returns what to print.
+
+    Files of an earlier demo in the folder are replaced; one that was interrupted goes on.
+    """
+    from bayesdp.recipes.training import FILES, LEDGER, REPORT, train
 
     if (folder / REPORT).exists():
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
-    trained = train("digits", output=folder, track=track)
+    trained = train("digits", output=folder, resume=(folder / LEDGER).exists(), track=track)
     return f"{trained.statement()}\n\nReport: {(folder / REPORT).resolve()}"
 
 
