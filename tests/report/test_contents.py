@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from scipy.stats import norm
 
 from bayesdp import Ledger
 from bayesdp.report import write_report
-from bayesdp.report.contents import contents, reading
+from bayesdp.report.contents import contents, guessing_success, percent_up
 from bayesdp.report.page import _json, render
 from report_runs import small_run
 
@@ -49,10 +51,43 @@ def test_one_loud_audit_record_shows_only_in_the_largest_share():
         np.testing.assert_allclose(np.array(one, float), np.array(other, float), rtol=0.01)
 
 
-def test_the_reading_is_never_too_small():
-    assert "at most 50.1 %" in reading(0.001, 1e-5)
-    assert "at most 73.2 %" in reading(1.0, 1e-5)
-    assert "at most 100 %" in reading(50.0, 1e-5)
+def test_percentages_are_never_too_small():
+    assert [percent_up(one) for one in (0.5, 0.50001, 0.7311, 1.0)] == ["50 %", "50.1 %", "73.2 %", "100 %"]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.001, 1.0, 5.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01])
+def test_no_guess_succeeds_more_often_than_its_reading(epsilon, delta):
+    """All tests on a grid, by the share that they flag of people who were in the data and of others."""
+    flagged, wrongly = np.meshgrid(np.linspace(0, 1, 2001), np.linspace(0, 1, 2001))
+    success = (flagged + 1 - wrongly) / 2
+    without = 1 - wrongly <= np.exp(epsilon) * (1 - flagged) + delta  # what the direction "out" says of not flagging
+    both = without & (flagged <= np.exp(epsilon) * wrongly + delta)
+    for direction, allowed in (("out", without), ("both", both)):
+        most = success[allowed].max()
+        assert most - 1e-12 <= guessing_success(epsilon, delta, direction) <= most + 0.001 + delta / 2
+
+
+def test_guessing_succeeds_as_often_as_the_distance_of_outputs_says():
+    """Without sampling, all steps are one Gaussian release: a guess succeeds with probability Phi(mu / 2)."""
+    ledger = Ledger()
+    for _ in range(9):
+        ledger.step(noise_std=4.0, sample_rate=1.0, clip=1.0, audit=np.full(500, 0.4))
+    everyone, _, half = contents(ledger).cards
+    assert f"at most {percent_up(norm.cdf(3 / 4 / 2) + 1e-9)} of" in everyone.reading
+    assert f"succeeds {percent_up(norm.cdf(0.4 * 3 / 4 / 2) + 1e-4)} of" in half.beside  # norms are rounded up
+
+
+def test_the_distance_of_outputs_with_sampling():
+    ledger = Ledger()
+    for _ in range(20):
+        ledger.step(noise_std=1.0, sample_rate=0.2, clip=1.0, audit=np.full(500, 0.5))
+    found = contents(ledger).by_delta
+    for distance, exposure in ((found.everyone_distance, 1.0), (found.distance[0], 0.5)):
+        loss = from_gaussian_mechanism(1 / exposure, sampling_prob=0.2, value_discretization_interval=1e-4)
+        expected = loss.self_compose(20).get_delta_for_epsilon(0.0)
+        assert expected <= distance * (1 + 1e-6)
+        assert distance == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])

@@ -52,15 +52,20 @@ class Figures:
         renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
         return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
 
-    def estimates_at(self, deltas: Sequence[float]) -> FloatArray:
-        """Estimates at several deltas, [m, D], together and on a coarser grid; the worst case may be smaller."""
+    def estimates_at(self, deltas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+        """Estimates at several deltas, [m, D], together and on a coarser grid; the worst case may be smaller.
+
+        And delta at epsilon = 0, [m]: the total variation distance between outputs with and without the record.
+        """
         renyi = np.stack([record_epsilons(self.costs, LAMBDAS, delta) for delta in deltas], axis=1)
         if self._unsampled:
             found = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
+            distances = gaussian_delta(self._exposures, 0.0)
         else:
             coarser = self._precision or Precision(grid=_COARSER_GRID)
-            found = profiles(self._counts, deltas, precision=coarser).epsilon
-        return np.minimum(found, renyi)
+            both = profiles(self._counts, deltas, epsilons=[0.0], precision=coarser)
+            found, distances = both.epsilon, both.delta[:, 0]
+        return np.minimum(found, renyi), distances
 
     @property
     def method(self) -> str:

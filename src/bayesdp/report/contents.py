@@ -68,7 +68,7 @@ def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title:
     return Contents(
         title=title or _title(ledger),
         stamps=[*_stamps(found), *ledger.notes],
-        cards=_cards(found),
+        cards=_cards(found, table),
         facts=_facts(ledger),
         claims=found.all(),
         delta=asked.delta,
@@ -93,31 +93,34 @@ def _stamps(found: LedgerClaims) -> list[str]:
     ] * seeded
 
 
-def _cards(found: LedgerClaims) -> list[Card]:
-    everyone = found.everyone
-    cards = [_card("For everyone", everyone, "It holds for every data set and every person, whoever they are.")]
+def _cards(found: LedgerClaims, table: ByDelta) -> list[Card]:
+    everyone, most = found.everyone, (1 + table.everyone_distance) / 2
+    cards = [_card("For everyone", everyone, "It holds for every data set and every person, whoever they are.", most)]
     for share, whom in ((0.99, "For 99 % of people"), (0.5, "For half of the people")):
         pair = next((one for one in found.shares if one.ex_post.share == share), None)
         if pair is None:
             cards.append(Card(whom, "–", "No audit records: only the figure for everyone can be given.", "", ""))
             continue
         sure, estimate = pair.ex_post, pair.estimate
-        beside = _estimate_words(estimate)
+        beside = _estimate_words(estimate, table.distance[SHARES.index(share)])
         if sure.reason:
             cards.append(Card(whom, "–", f"No claim: {sure.reason}.", "", beside))
         elif sure.epsilon > everyone.epsilon:
             # the worst case covers these people too, and is smaller
             note = "The figure for everyone; what is known of this run for sure is not smaller."
-            cards.append(_card(whom, everyone, f"{note} {beside}".strip()))
+            cards.append(_card(whom, everyone, f"{note} {beside}".strip(), most))
         else:
-            cards.append(_card(whom, sure, beside))
+            cards.append(_card(whom, sure, beside, most))
     return cards
 
 
-def _card(whom: str, claim: Claim, beside: str) -> Card:
+def _card(whom: str, claim: Claim, beside: str, most: float) -> Card:
+    """``most`` is how often guessing succeeds at most for anyone."""
     if math.isinf(claim.epsilon):
         return Card(whom, "–", f"No claim: {claim.reason}.", claim.kind, beside)
-    return Card(whom, round_up(claim.epsilon), reading(claim.epsilon, claim.delta), _KINDS[claim.kind], beside)
+    success = percent_up(min(most, guessing_success(claim.epsilon, claim.delta, claim.direction)))
+    reading = f"Guessing whether a person was in the data succeeds at most {success} of the time, instead of 50 %."
+    return Card(whom, round_up(claim.epsilon), reading, _KINDS[claim.kind], beside)
 
 
 _KINDS = {
@@ -128,16 +131,26 @@ _KINDS = {
 }
 
 
-def reading(epsilon: float, delta: float) -> str:
-    """What an epsilon means for someone who tries to tell whether a person was in the data."""
-    success = math.ceil(1000 * min(1.0, attack_success(epsilon) + delta / 2)) / 10
-    return f"Guessing whether a person was in the data succeeds at most {success:g} % of the time, instead of 50 %."
+def guessing_success(epsilon: float, delta: float, direction: str) -> float:
+    """How often a guess at even odds whether a person was in the data can be right, if only (epsilon, delta) is known.
+
+    One direction alone bounds less: a test that flags t of those who were in the data and none of the others has
+    1 - t >= (1 - delta) e^-epsilon.
+    """
+    if direction == "both":
+        return min(1.0, attack_success(epsilon) + delta / 2)
+    return 1 - (1 - delta) * math.exp(-epsilon) / 2
 
 
-def _estimate_words(estimate: Claim) -> str:
-    if estimate.reason:
+def percent_up(part: float) -> str:
+    """Of a probability, never too small."""
+    return f"{math.ceil(1000 * part) / 10:g} %"
+
+
+def _estimate_words(estimate: Claim, distance: float | None) -> str:
+    if estimate.reason or distance is None:
         return ""
-    return f"Estimate: {round_up(estimate.epsilon)}."
+    return f"Estimate: {round_up(estimate.epsilon)}; guessing succeeds {percent_up((1 + distance) / 2)} of the time."
 
 
 def _facts(ledger: Ledger) -> list[tuple[str, str]]:

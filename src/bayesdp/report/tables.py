@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -36,12 +36,18 @@ def ranked(epsilons: FloatArray, shares: Sequence[float], gamma: float) -> Colum
 
 @dataclass(frozen=True)
 class ByDelta:
-    """Epsilon at each delta: for everyone [D], and for shares [S][D] ex-post and as an estimate."""
+    """Epsilon at each delta: for everyone [D], and for shares [S][D] ex-post and as an estimate.
+
+    And the total variation distance between outputs with and without a person: for everyone, and for shares [S] as an
+    estimate. A guess at even odds succeeds with probability (1 + distance) / 2 at most.
+    """
 
     deltas: list[float]
     everyone: Column
     ex_post: list[Column]
     estimate: list[Column]
+    everyone_distance: float = 1.0
+    distance: Column = field(default_factory=list[float | None])
 
 
 def by_delta(
@@ -50,16 +56,19 @@ def by_delta(
     """What ``Ledger.claims`` says at each of several deltas, computed together: bounds of the same kind, as tight."""
     bound = figures.clip_bound
     everyone: Column = [None] * len(deltas)
+    everyone_distance = 1.0
     if bound is not None:
         everyone = [_finite(one) for one in bound.epsilons(deltas)]
+        everyone_distance = min(1.0, float(bound.deltas(np.zeros(1), min(deltas))[0]))
     if not ledger.audit_records:
         nothing: list[Column] = [[None] * len(deltas) for _ in shares]
-        return ByDelta(list(deltas), everyone, nothing, nothing)
+        return ByDelta(list(deltas), everyone, nothing, nothing, everyone_distance)
     sure = [ranked(figures.ex_post_at(delta), shares, gamma) for delta in deltas]
     bounds = np.array([math.inf if one is None else one for one in everyone])
-    estimates = np.minimum(figures.estimates_at(deltas), bounds)
-    estimated = [ranked(column, shares, gamma) for column in estimates.T]
-    return ByDelta(list(deltas), everyone, _turned(sure), _turned(estimated))
+    estimates, distances = figures.estimates_at(deltas)
+    estimated = [ranked(column, shares, gamma) for column in np.minimum(estimates, bounds).T]
+    distance = ranked(np.minimum(distances, everyone_distance), shares, gamma)
+    return ByDelta(list(deltas), everyone, _turned(sure), _turned(estimated), everyone_distance, distance)
 
 
 @dataclass(frozen=True)
