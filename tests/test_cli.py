@@ -287,6 +287,16 @@ def test_demo_serves_its_report_and_nothing_else(tmp_path):
         assert running.wait(30) == 130
 
 
+def test_demo_leaves_the_files_of_others_alone(tmp_path):
+    files = {"run.ledger": "somebody's", "report.html": "ledger"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = run("demo", "-o", tmp_path)
+    assert result.returncode == 2
+    assert "earlier demo" in result.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
 def test_demo_refuses_a_folder_that_is_a_file(tmp_path):
     target = tmp_path / "file"
     target.write_text("")

@@ -7,16 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bayesdp.validation import count
+from bayesdp.validation import count, refuse
+from bayesdp.whole_file import made_folder, write_text
+
+_MARKER = ".demo"
 
 
 def run(folder: Path, *, track: Any) -> str:
     """Train, account, write the report; returns what to print.
 
-    Files of an earlier demo in the folder are replaced; one that was interrupted goes on.
+    Files of an earlier demo in the folder are replaced; one that was interrupted goes on. Those of anything else are
+    left alone.
     """
     from bayesdp.recipes.training import FILES, LEDGER, REPORT, train
 
+    marker = folder / _MARKER
+    if not marker.exists():
+        if any((folder / name).exists() for name in FILES):
+            raise refuse("output", str(folder), "a new folder, or that of an earlier demo")
+        write_text(made_folder("output", folder) / _MARKER, "Files of `bayesdp demo`; the next demo replaces them.\n")
     if (folder / REPORT).exists():
         for name in FILES:
             (folder / name).unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from bayesdp.validation import refuse
+
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any], *, private: bool = False) -> None:
     """Let ``write`` write into a file, and put that into place; a process that is killed leaves what was there before.
@@ -27,6 +29,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any], *, private: bool 
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def made_folder(name: str, folder: Path) -> Path:
+    """The folder that the argument ``name`` asks for, made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refuse(name, str(folder), f"a folder that can be made ({error.strerror})") from None
+    return folder
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,7 +13,8 @@ from scipy.stats import norm
 
 from bayesdp import Ledger
 from bayesdp.report import write_report
-from bayesdp.report.contents import contents, guessing_success, percent_up
+from bayesdp.report.cards import guessing_success, percent_up
+from bayesdp.report.contents import contents
 from bayesdp.report.page import _json, render
 from report_runs import small_run
 
@@ -75,7 +76,7 @@ def test_guessing_succeeds_as_often_as_the_distance_of_outputs_says():
         ledger.step(noise_std=4.0, sample_rate=1.0, clip=1.0, audit=np.full(500, 0.4))
     everyone, _, half = contents(ledger).cards
     assert f"at most {percent_up(norm.cdf(3 / 4 / 2) + 1e-9)} of" in everyone.reading
-    assert f"succeeds {percent_up(norm.cdf(0.4 * 3 / 4 / 2) + 1e-4)} of" in half.beside  # norms are rounded up
+    assert f"about {percent_up(norm.cdf(0.4 * 3 / 4 / 2) + 1e-4)} of" in half.beside  # norms are rounded up
 
 
 def test_the_distance_of_outputs_with_sampling():
@@ -103,8 +104,10 @@ def test_a_run_at_the_edges(rate):
     unclipped = Ledger()
     unclipped.step(noise_std=1.0, sample_rate=rate, clip=None, audit=np.full(500, 0.5))
     page = contents(unclipped)
-    assert page.cards[0].figure == "–"
+    assert page.cards[0].figure is None
     assert "clip bound" in page.cards[0].reading
+    assert page.cards[0].kind == page.cards[0].beside == ""
+    assert page.over_training.clipped == [None]
     assert page.by_delta.everyone == [None] * len(page.by_delta.deltas)
     render(page)
     several = Ledger()
@@ -133,13 +136,77 @@ def test_epsilon_over_training_ends_where_the_claims_are():
 
 def test_exposures_are_what_was_put_in():
     ledger = Ledger()
-    norms = np.r_[np.full(320, 0.2), np.full(180, 0.7), np.full(100, 3.0)]
+    norms = np.r_[np.full(360, 0.2), np.full(140, 0.7), np.full(100, 3.0)]
     for _ in range(40):
         ledger.step(noise_std=20.0, sample_rate=1.0, clip=1.0, audit=norms)
     run = contents(ledger).over_training
     assert run.exposure[0][-1] == pytest.approx(0.2, rel=0.01)
     assert run.exposure[2][-1] == pytest.approx(1.0, rel=0.01)
     assert run.clipped == [pytest.approx(1 / 6)] * len(run.steps)
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_exposures_of_people_who_become_quiet_are_not_below_the_truth(rate):
+    ledger = Ledger()
+    norms = [1.0] * 32 + [0.05] * 32
+    for norm_now in norms:
+        ledger.step(noise_std=2.0, sample_rate=rate, clip=1.0, audit=np.full(600, norm_now))
+    run = contents(ledger).over_training
+    for step, exposure in zip(run.steps, run.exposure[0], strict=True):
+        assert np.sqrt(np.mean(np.square(norms[:step]))) <= exposure * 1.001 <= 1.01  # costs are not quite squares
+
+
+def test_no_line_is_that_of_one_record():
+    ledger = Ledger()
+    for step in range(5):
+        ledger.step(noise_std=1.0, sample_rate=1.0, clip=1.0, audit=[0.1 * step])
+    assert contents(ledger).over_training.exposure == [[None] * 5] * 3
+
+
+@pytest.mark.parametrize(
+    ("caveat", "words", "card"),
+    [
+        ("sampling-mismatch", "No figure on this page is more than an estimate", 0),
+        ("earlier-norms", "Figures for shares of people are no more than estimates", 2),
+    ],
+)
+def test_what_weakens_claims_is_stamped_and_said_on_cards(caveat, words, card):
+    ledger = Ledger()
+    for _ in range(3):
+        ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, audit=np.full(600, 0.1), caveats=[caveat])
+    page = contents(ledger)
+    assert any(words in stamp for stamp in page.stamps)
+    assert "not a bound" in page.cards[card].kind
+    assert "every person" not in page.cards[card].beside
+    assert "at most" not in page.cards[card].reading
+
+
+def test_many_groups_and_small_ones_stay_in_their_table():
+    names = [f"large {number % 60}" for number in range(1200)] + ["Jane Doe"] + ["two"] * 2
+    page = contents(small_run(records=len(names), groups=names))
+    assert len(page.groups) == 50
+    assert page.groups_left_out == 12
+    text = render(page)
+    assert "Jane Doe" not in text
+    assert "12 more with fewer records" in text
+    assert not any(claim.group for claim in page.claims)
+
+
+def test_what_a_run_says_of_itself_is_shown():
+    metadata = {"recipe": "digits", "seed": 0, "settings": {"trained_on": "9 rows", "tuning": {"before": "by hand"}}}
+    facts = contents(small_run(records=0, metadata=metadata)).facts
+    assert ("trained on", "9 rows") in facts
+    assert ("tuning: before", "by hand") in facts
+
+
+def test_the_slider_starts_at_the_claims():
+    ledger = Ledger()
+    for _ in range(5):
+        ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, audit=np.full(500, 0.5))
+    page = contents(ledger, delta=1e-12)
+    claimed = ledger.worst_case(1e-12).epsilon
+    assert page.by_delta.everyone[page.by_delta.deltas.index(1e-12)] == claimed
+    assert "--delta 1e-12 " in page.reproduce[0][1]
 
 
 def test_the_policy_allows_two_scripts_and_nothing_else():

@@ -73,7 +73,7 @@ def test_the_slider_shows_what_the_library_computes(visit, report, run):
 
 
 @pytest.mark.parametrize(
-    ("typed", "taken"), [("2e-6", "delta = 0.000001;"), ("1e-6", "delta = 0.000001;"), ("0.5", "0.0003;")]
+    ("typed", "taken"), [("2e-6", "delta = 1e-06;"), ("1e-6", "delta = 1e-06;"), ("0.5", "0.0003;")]
 )
 def test_a_delta_that_is_typed_goes_to_the_private_side(visit, report, typed, taken):
     page = visit(report)
@@ -138,6 +138,35 @@ def test_the_print_view_fits(visit, report):
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert page.locator("#delta-slider").is_hidden()
     assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_charts_fit_their_place_on_paper_and_nothing_is_folded(visit, report):
+    """As a browser prints: the event comes before the page is laid out for paper."""
+    page = visit(report, viewport={"width": 1280, "height": 900})
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})
+    for chart in page.locator(".chart").all():
+        place, drawn = chart.bounding_box(), chart.locator(".main-svg").first.bounding_box()
+        assert (drawn["width"], drawn["height"]) == (place["width"], place["height"])
+    assert page.locator("details:not([open])").count() == 0
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_timeout(300)
+    assert page.locator("details[open]").count() == 0
+    assert page.locator("#chart-training .main-svg").first.bounding_box()["width"] > 900
+
+
+def test_what_is_shown_under_the_pointer_is_never_rounded_down(visit, report):
+    shown = visit(report).evaluate(
+        "[...document.querySelectorAll('.chart')].flatMap((chart) => chart.data.flatMap((one) =>"
+        " one.y.map((y, n) => [y, one.customdata[n], one.hovertemplate])))"
+    )
+    assert len(shown) > 100
+    for value, words, template in shown:
+        assert template == "%{customdata}"
+        assert words == "no claim" if value is None else float(words) >= value * (1 - 1e-11)
 
 
 @pytest.mark.parametrize("width", [360, 1280])

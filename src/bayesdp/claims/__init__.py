@@ -13,5 +13,6 @@ paper.py       the paper's estimate
 
 from bayesdp.claims.asked import Asked
 from bayesdp.claims.of_ledger import LedgerClaims, ledger_claims
+from bayesdp.claims.shares import ShareClaims
 
-__all__ = ["Asked", "LedgerClaims", "ledger_claims"]
+__all__ = ["Asked", "LedgerClaims", "ShareClaims", "ledger_claims"]

@@ -25,7 +25,7 @@ from bayesdp.recipes.datasets import load
 from bayesdp.recipes.run import Fitted, Run
 from bayesdp.report import write_report
 from bayesdp.validation import InvalidInputError, refuse
-from bayesdp.whole_file import write_text
+from bayesdp.whole_file import made_folder, write_text
 from bayesdp.worst_case import Run as History
 from bayesdp.worst_case import WorstCase, worst_case_of
 
@@ -218,11 +218,7 @@ def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any])
     if folder is None:
         return Ledger(data=name, metadata=about)
     if not resume:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise refuse("output", str(folder), f"a folder that can be made ({error.strerror})") from None
-        return Ledger.create(folder / LEDGER, data=name, metadata=about)
+        return Ledger.create(made_folder("output", folder) / LEDGER, data=name, metadata=about)
     ledger = Ledger.open(folder / LEDGER)
     if ledger.metadata != json.loads(json.dumps(about)):
         ledger.close()

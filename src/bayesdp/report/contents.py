@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from bayesdp.claim import Claim, round_up
+from bayesdp.claim import Claim, finite_or_none
 from bayesdp.claims import Asked, LedgerClaims, ledger_claims
 from bayesdp.ledger import Ledger
-from bayesdp.properties import attack_success
+from bayesdp.ledger.caveats import CAVEATS
+from bayesdp.report.cards import Card, cards, summary
 from bayesdp.report.tables import ByDelta, OverTraining, by_delta, over_training, ranked
 from bayesdp.version import __version__
 
+_NAMES = {
+    "seed": "seed of the split",
+    "reproducible": "noise from a seed",
+}
+_DEEPEST = 3
 SHARES = (0.5, 0.9, 0.99)
 _FINE_SHARES = (*(round(0.05 * number, 2) for number in range(1, 20)), 0.97, 0.98, 0.99, 0.995, 0.999)
+_MOST_GROUPS = 50
 _DELTAS = tuple(float(f"{digit}e-{power}") for power in range(4, 10) for digit in (3, 1))
-
-
-@dataclass(frozen=True)
-class Card:
-    """One of the three figures on the first screen."""
-
-    whom: str
-    figure: str
-    reading: str
-    kind: str
-    beside: str
-    "The other figure for the same people, or why there is none."
 
 
 @dataclass(frozen=True)
@@ -36,17 +32,21 @@ class Contents:
     """What the page shows."""
 
     title: str
+    summary: str
     stamps: list[str]
-    "What must not be overlooked: NOT FOR RELEASE, and notes of the ledger."
+    "What must not be overlooked: NOT FOR RELEASE, what weakens the claims, and notes of the ledger."
     cards: list[Card]
     facts: list[tuple[str, str]]
     claims: list[Claim]
+    "All but those for groups, which have a table of their own."
     delta: float
     gamma: float
     shares: dict[str, Any]
     by_delta: ByDelta
     over_training: OverTraining
     groups: list[dict[str, Any]]
+    "The largest of those with enough records for a figure."
+    groups_left_out: int
     reproduce: list[tuple[str, str]]
 
     def data(self) -> dict[str, Any]:
@@ -64,20 +64,23 @@ def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title:
     """Of a run."""
     asked = Asked(delta=delta, gamma=gamma, shares=SHARES)
     found = ledger_claims(ledger, asked)
+    groups = _groups(found)
     table = by_delta(ledger, found.figures, sorted({*_DELTAS, asked.delta}), SHARES, asked.gamma)
     return Contents(
         title=title or _title(ledger),
-        stamps=[*_stamps(found), *ledger.notes],
-        cards=_cards(found, table),
+        summary=summary(found),
+        stamps=[*_stamps(ledger), *ledger.notes],
+        cards=cards(found, table, SHARES),
         facts=_facts(ledger),
-        claims=found.all(),
+        claims=replace(found, groups={}).all(),
         delta=asked.delta,
         gamma=asked.gamma,
         shares=_by_share(found, asked.gamma) if ledger.audit_records else {},
         by_delta=_as_claimed(table, found),
-        over_training=over_training(ledger, asked.delta, SHARES, asked.gamma),
-        groups=_groups(found),
-        reproduce=_reproduce(ledger, asked),
+        over_training=over_training(ledger, found.figures, asked.delta, SHARES, asked.gamma),
+        groups=groups,
+        groups_left_out=len(found.groups) - len(groups),
+        reproduce=_reproduce(ledger, asked, title),
     )
 
 
@@ -86,71 +89,16 @@ def _title(ledger: Ledger) -> str:
     return f"Privacy of {name}" if name else "Privacy of a training run"
 
 
-def _stamps(found: LedgerClaims) -> list[str]:
-    seeded = any("NOT FOR RELEASE" in text for text in found.everyone.assumptions)
-    return [
-        "NOT FOR RELEASE: noise came from a seed that was given, and whoever knows it can subtract the noise."
-    ] * seeded
-
-
-def _cards(found: LedgerClaims, table: ByDelta) -> list[Card]:
-    everyone, most = found.everyone, (1 + table.everyone_distance) / 2
-    cards = [_card("For everyone", everyone, "It holds for every data set and every person, whoever they are.", most)]
-    for share, whom in ((0.99, "For 99 % of people"), (0.5, "For half of the people")):
-        pair = next((one for one in found.shares if one.ex_post.share == share), None)
-        if pair is None:
-            cards.append(Card(whom, "–", "No audit records: only the figure for everyone can be given.", "", ""))
-            continue
-        sure, estimate = pair.ex_post, pair.estimate
-        beside = _estimate_words(estimate, table.distance[SHARES.index(share)])
-        if sure.reason:
-            cards.append(Card(whom, "–", f"No claim: {sure.reason}.", "", beside))
-        elif sure.epsilon > everyone.epsilon:
-            # the worst case covers these people too, and is smaller
-            note = "The figure for everyone; what is known of this run for sure is not smaller."
-            cards.append(_card(whom, everyone, f"{note} {beside}".strip(), most))
-        else:
-            cards.append(_card(whom, sure, beside, most))
-    return cards
-
-
-def _card(whom: str, claim: Claim, beside: str, most: float) -> Card:
-    """``most`` is how often guessing succeeds at most for anyone."""
-    if math.isinf(claim.epsilon):
-        return Card(whom, "–", f"No claim: {claim.reason}.", claim.kind, beside)
-    success = percent_up(min(most, guessing_success(claim.epsilon, claim.delta, claim.direction)))
-    reading = f"Guessing whether a person was in the data succeeds at most {success} of the time, instead of 50 %."
-    return Card(whom, round_up(claim.epsilon), reading, _KINDS[claim.kind], beside)
-
-
-_KINDS = {
-    "proved": "proved",
-    "ex-post": "sure for the run that took place",
-    "estimate": "estimate",
-    "model-based": "model-based",
-}
-
-
-def guessing_success(epsilon: float, delta: float, direction: str) -> float:
-    """How often a guess at even odds whether a person was in the data can be right, if only (epsilon, delta) is known.
-
-    One direction alone bounds less: a test that flags t of those who were in the data and none of the others has
-    1 - t >= (1 - delta) e^-epsilon.
-    """
-    if direction == "both":
-        return min(1.0, attack_success(epsilon) + delta / 2)
-    return 1 - (1 - delta) * math.exp(-epsilon) / 2
-
-
-def percent_up(part: float) -> str:
-    """Of a probability, never too small."""
-    return f"{math.ceil(1000 * part) / 10:g} %"
-
-
-def _estimate_words(estimate: Claim, distance: float | None) -> str:
-    if estimate.reason or distance is None:
-        return ""
-    return f"Estimate: {round_up(estimate.epsilon)}; guessing succeeds {percent_up((1 + distance) / 2)} of the time."
+def _stamps(ledger: Ledger) -> list[str]:
+    weakened = {
+        "everything": "No figure on this page is more than an estimate: it rests on the assumption that",
+        "audit": "Figures for shares of people are no more than estimates, also where they are called sure:",
+    }
+    caveats = ledger.history.caveats
+    seeded = "NOT FOR RELEASE: noise came from a seed that was given, and whoever knows it can subtract the noise."
+    listed = [CAVEATS[name] for name in caveats]
+    said = [f"{weakened[one.weakens]} {one.text}." for one in listed if one.weakens in weakened]
+    return [seeded] * ("seeded" in caveats) + said
 
 
 def _facts(ledger: Ledger) -> list[tuple[str, str]]:
@@ -173,23 +121,35 @@ def _facts(ledger: Ledger) -> list[tuple[str, str]]:
     if len(history.stretches) > 3:
         facts.append(("Noise", f"and {len(history.stretches) - 3} more changes of settings"))
     facts.append(("Audit records", f"{ledger.audit_records:,} people who were not trained on"))
-    facts += [(str(key), _short(value)) for key, value in ledger.metadata.items() if not isinstance(value, dict | list)]
-    return facts
+    return [*facts, *_metadata(ledger.metadata)]
+
+
+def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> list[tuple[str, str]]:
+    """What the run says about itself, what is nested after the rest, with readable names."""
+    facts: list[tuple[str, str]] = []
+    nested: list[tuple[str, str]] = []
+    for key, value in given.items():
+        if isinstance(value, dict) and depth < _DEEPEST:
+            nested += _metadata(cast("dict[str, Any]", value), f"{key}: " if depth else "", depth + 1)
+        elif value is not None and not isinstance(value, dict | list):
+            facts.append((within + _NAMES.get(key, str(key).replace("_", " ")), _short(value)))
+    return [*facts, *nested]
 
 
 def _by_share(found: LedgerClaims, gamma: float) -> dict[str, Any]:
     ex_post = ranked(found.figures.ex_post, _FINE_SHARES, gamma)
     estimate = ranked(found.figures.estimates, _FINE_SHARES, gamma)
-    worst = None if math.isinf(found.everyone.epsilon) else found.everyone.epsilon
+    worst = finite_or_none(found.everyone.epsilon)
     return {"shares": list(_FINE_SHARES), "ex_post": ex_post, "estimate": estimate, "everyone": worst}
 
 
 def _as_claimed(table: ByDelta, found: LedgerClaims) -> ByDelta:
     """At the delta of the claims, the figures of the claims: computed alone they are a little tighter."""
     place = table.deltas.index(found.everyone.delta)
+    table.everyone[place] = finite_or_none(found.everyone.epsilon)
     for number, pair in enumerate(found.shares):
         for column, claim in ((table.ex_post[number], pair.ex_post), (table.estimate[number], pair.estimate)):
-            column[place] = None if math.isinf(claim.epsilon) else claim.epsilon
+            column[place] = finite_or_none(claim.epsilon)
     return table
 
 
@@ -199,20 +159,24 @@ def _groups(found: LedgerClaims) -> list[dict[str, Any]]:
         figures = [
             {
                 "share": pair.ex_post.share,
-                "ex_post": None if math.isinf(pair.ex_post.epsilon) else pair.ex_post.epsilon,
-                "estimate": None if math.isinf(pair.estimate.epsilon) else pair.estimate.epsilon,
+                "ex_post": finite_or_none(pair.ex_post.epsilon),
+                "estimate": finite_or_none(pair.estimate.epsilon),
             }
             for pair in pairs
         ]
-        rows.append({"name": name, "records": pairs[0].ex_post.samples, "figures": figures})
-    return rows
+        if any(one["ex_post"] is not None for one in figures):
+            rows.append({"name": name, "records": pairs[0].ex_post.samples, "figures": figures})
+    largest = sorted(rows, key=lambda row: -row["records"])[:_MOST_GROUPS]
+    return [row for row in rows if row in largest]
 
 
-def _reproduce(ledger: Ledger, asked: Asked) -> list[tuple[str, str]]:
+def _reproduce(ledger: Ledger, asked: Asked, title: str | None) -> list[tuple[str, str]]:
     shares = ",".join(f"{share:g}" for share in asked.shares)
+    same = f"run.ledger --delta {asked.delta!r} --gamma {asked.gamma!r}"
+    titled = "" if title is None else f" --title {shlex.quote(title)}"
     return [
-        ("All claims", f"bayesdp claims run.ledger --delta {asked.delta:g} --gamma {asked.gamma:g} --shares {shares}"),
-        ("This page", f"bayesdp report run.ledger --delta {asked.delta:g} --gamma {asked.gamma:g} -o report.html"),
+        ("All claims", f"bayesdp claims {same} --shares {shares}"),
+        ("This page", f"bayesdp report {same}{titled} -o report.html"),
         ("Is the ledger complete and unchanged?", f"bayesdp verify run.ledger --seal {ledger.seal}"),
         ("Run", ledger.run),
         ("Written by", f"bayesdp {__version__}"),
@@ -224,5 +188,5 @@ def _time(seconds: float) -> str:
 
 
 def _short(value: object, most: int = 300) -> str:
-    text = str(value)
+    text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
     return text if len(text) <= most else text[:most] + " …"

@@ -11,7 +11,8 @@
     const step = 10 ** (Math.floor(Math.log10(value)) - 2);
     return String(+(Math.ceil((value / step) * (1 - 1e-12)) * step).toPrecision(3));
   };
-  const line = (name, x, y, style) => ({ name, x, y, mode: "lines+markers", marker: { size: 5 }, hovertemplate: "%{y:.3g}", connectgaps: false, ...style });
+  const plainNumber = (value) => (value < 1e-4 ? value.toExponential().replace(/e-(\d)$/, "e-0$1") : String(value));
+  const line = (name, x, y, style) => ({ name, x, y, mode: "lines+markers", marker: { size: 5 }, customdata: y.map(up), hovertemplate: "%{customdata}", connectgaps: false, ...style });
   const everyone = () => ({ line: { color: colour("everyone"), width: 3 } });
   const sure = (dash) => ({ line: { color: colour("sure"), width: 2, dash } });
   const estimate = (dash) => ({ line: { color: colour("estimate"), width: 2, dash } });
@@ -37,9 +38,9 @@
     },
     exposure: () => {
       const run = data.over_training;
-      const lines = ["half", "90 %", "99 %"].map((name, n) => line(name + " of people up to", run.steps, run.exposure[n].map((v) => (v === null ? null : 100 * v)), sure(DASH[[0.5, 0.9, 0.99][n]])));
+      const lines = ["half", "90 %", "99 %"].map((name, n) => line("exposure of " + name + " of people, at most", run.steps, run.exposure[n].map((v) => (v === null ? null : 100 * v)), sure(DASH[[0.5, 0.9, 0.99][n]])));
       lines.push(line("norms that were clipped", run.steps, run.clipped.map((v) => (v === null ? null : 100 * v)), estimate("solid")));
-      return [lines, layout(axis("steps", { rangemode: "tozero" }), axis("% of what is possible", { range: [0, 102] }))];
+      return [lines, layout(axis("steps", { rangemode: "tozero" }), axis("%", { range: [0, 102] }))];
     },
     delta: () => {
       const table = data.by_delta, lines = [line("everyone", table.deltas, table.everyone, everyone())];
@@ -55,7 +56,7 @@
     groups: () => {
       const names = data.groups.map((group) => (group.name.length > 30 ? group.name.slice(0, 29) + "…" : group.name));
       const at = (what, n) => data.groups.map((group) => group.figures[n][what]);
-      const points = (name, y, style, symbol) => ({ name, x: names.map((_, n) => n), y, mode: "markers", marker: { size: 11, color: style, symbol }, hovertemplate: "%{y:.3g}" });
+      const points = (name, y, style, symbol) => ({ name, x: names.map((_, n) => n), y, mode: "markers", marker: { size: 11, color: style, symbol }, customdata: y.map(up), hovertemplate: "%{customdata}" });
       return [[points("sure for half", at("ex_post", 0), colour("sure"), "circle"), points("sure for 90 %", at("ex_post", 1), colour("sure"), "diamond-open"),
         points("estimate for half", at("estimate", 0), colour("estimate"), "circle"), points("estimate for 90 %", at("estimate", 1), colour("estimate"), "diamond-open")],
         layout(axis("", { tickmode: "array", tickvals: names.map((_, n) => n), ticktext: names.map(plain) }), axis("epsilon at most", { rangemode: "tozero" }))];
@@ -69,17 +70,17 @@
   const drawAll = () => shown.forEach(draw);
 
   function figures() {
-    const table = data.by_delta, parts = ["delta = " + table.deltas[place], "everyone " + up(table.everyone[place])];
+    const table = data.by_delta, parts = ["delta = " + plainNumber(table.deltas[place]), "everyone " + up(table.everyone[place])];
     table.shares.forEach((share, n) => {
       const sureOne = table.ex_post[n][place], guessed = table.estimate[n][place];
       if (sureOne !== null || guessed !== null) parts.push(whom(share) + ": sure " + up(sureOne) + ", estimate " + up(guessed));
     });
     document.getElementById("delta-figures").textContent = parts.join("; ");
-    document.getElementById("delta-slider").setAttribute("aria-valuetext", "delta " + table.deltas[place]);
+    document.getElementById("delta-slider").setAttribute("aria-valuetext", "delta " + plainNumber(table.deltas[place]));
   }
   const slider = document.getElementById("delta-slider"), typed = document.getElementById("delta-number");
   function move(to) { place = to; slider.value = String(to); figures(); draw("delta"); }
-  slider.addEventListener("input", () => { typed.value = String(data.by_delta.deltas[+slider.value]); move(+slider.value); });
+  slider.addEventListener("input", () => { typed.value = plainNumber(data.by_delta.deltas[+slider.value]); move(+slider.value); });
   typed.addEventListener("change", () => {
     // the nearest delta of the table that is not above what was typed: the private side
     const wanted = Number(typed.value), deltas = data.by_delta.deltas;
@@ -91,6 +92,14 @@
   figures();
   drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  const print = matchMedia("print");
-  print.addEventListener("change", () => { drawAll(); shown.forEach((name) => Plotly.Plots.resize("chart-" + name)); });
+  // Paper is narrow, and nobody can open what is folded.
+  const folded = [...document.querySelectorAll("details:not([open])")];
+  addEventListener("beforeprint", () => {
+    folded.forEach((one) => (one.open = true));
+    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 300 }); });
+  });
+  addEventListener("afterprint", () => {
+    folded.forEach((one) => (one.open = false));
+    shown.forEach((name) => Plotly.relayout("chart-" + name, { width: null, height: null, autosize: true }));
+  });
 })();

@@ -18,6 +18,11 @@ from bayesdp.report.contents import SHARES, Contents
 from bayesdp.report.tables import Column
 from bayesdp.validation import InvalidInputError
 
+_ABOVE = (
+    "What is sure for one run asks for more than the ceiling does, and may lie above it; those people are covered by "
+    "the ceiling."
+)
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -56,6 +61,7 @@ def render(page: Contents) -> str:
         page=page,
         charts=_charts(page),
         statement=statement(page.claims),
+        at_delta=_at_delta(page),
         surely=confidence(page.gamma),
         place=page.by_delta.deltas.index(page.delta),
         policy=policy,
@@ -101,9 +107,10 @@ def _shares(page: Contents) -> Chart:
     return Chart(
         "shares",
         "How many people have which epsilon",
-        "Most people leave fewer traces than the worst case allows for. The ceiling holds for everyone. Below it:"
-        " what is sure for the run that took place, and "
-        "what its privacy would be if the exposures had been fixed beforehand, an estimate.",
+        "Most people leave fewer traces than the worst case allows for. The ceiling holds for everyone. The other "
+        "lines: what is sure for the run that took place, and what its privacy would be if the exposures had been "
+        f"fixed beforehand, an estimate. {_ABOVE} Each point holds by itself with {confidence(page.gamma)} confidence, "
+        "not all of them together.",
         f"Epsilon over shares of people. Everyone: {_figure(found['everyone'])}. Half: sure "
         f"{_figure(found['ex_post'][half])}, "
         f"estimate {_figure(found['estimate'][half])}.",
@@ -119,8 +126,8 @@ def _training(page: Contents) -> Chart:
     return Chart(
         "training",
         "Epsilon over training",
-        "Every step costs a little. The figures on the way by Rényi divergences and profiles at the points that "
-        "the ledger has kept.",
+        f"Every step costs a little. {_ABOVE} The figures on the way are computed from what the ledger has kept at "
+        "these steps, rounded up.",
         f"Epsilon over {run.steps[-1] if run.steps else 0} steps; for everyone it ends at "
         f"{_figure(run.everyone[-1] if run.everyone else None)}.",
         ["step", *heads],
@@ -135,12 +142,13 @@ def _exposure(page: Contents) -> Chart:
     return Chart(
         "exposure",
         "How exposed audit records were",
-        "The norm of a person's gradient over the noise, as a part of the most that clipping allows, between one "
-        "point and the next; and how many norms "
-        "were clipped. Low lines: most people contribute little.",
+        "Exposure is the norm of a person's gradient over the noise. Here, for shares of people: what it has cost from "
+        "the beginning up to each step, as a part of the most that clipping allows, taken as a root, which is about "
+        "the root mean square of the norms; and how many norms were clipped since the point before. Low lines: most "
+        "people contribute little.",
         f"Exposure of audit records over training. At the end half are at most at {last[0]} of what is possible, "
-        f"99 % at {last[2]}; {last[3]} of norms are clipped.",
-        ["step", "half at most", "90 % at most", "99 % at most", "clipped"],
+        f"99 % at {last[2]}; norms clipped: {last[3]}.",
+        ["step", "half at most", "90 % at most", "99 % at most", "norms clipped"],
         [[str(step), *(_percent(column[n]) for column in columns)] for n, step in enumerate(run.steps)],
     )
 
@@ -157,8 +165,8 @@ def _delta(page: Contents) -> Chart:
         "delta",
         "Epsilon against delta",
         "delta is the probability that the guarantee may fail: a smaller one asks for a larger epsilon. Move the "
-        "slider; a delta that is typed is taken as the "
-        "next smaller one of the table, so that the figures stay on the safe side.",
+        "slider; a delta that is typed is taken as the next smaller one of the table, so that the figures stay on the "
+        f"safe side. {_ABOVE}",
         f"Epsilon over delta from {table.deltas[0]:g} to {table.deltas[-1]:g}; for everyone "
         f"{_figure(table.everyone[place])} at {page.delta:g}.",
         heads,
@@ -181,7 +189,12 @@ def _groups(page: Contents) -> Chart:
     return Chart(
         "groups",
         "Groups of people",
-        "The same for each group of audit records that was named. Where a group has too few, nothing is claimed.",
+        "The same for each group of audit records that was named."
+        + (
+            f" {page.groups_left_out} more with fewer records, or too few for any claim, are not shown."
+            if page.groups_left_out
+            else ""
+        ),
         f"Epsilon for half and for 90 % of {len(page.groups)} groups; the figures are in the table below.",
         heads,
         rows,
@@ -193,4 +206,17 @@ def _figure(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "unknown" if value is None else f"{100 * value:.3g} %"
+    return "unknown" if value is None else f"{round_up(100 * value)} %"
+
+
+def _at_delta(page: Contents) -> str:
+    """What the slider says before it is moved, for readers without scripts."""
+    table = page.by_delta
+    place = table.deltas.index(page.delta)
+    parts = [f"delta = {page.delta:g}", f"everyone {_figure(table.everyone[place])}"]
+    for share, sure, estimate in zip(SHARES, table.ex_post, table.estimate, strict=True):
+        if sure[place] is not None:
+            parts.append(
+                f"{percent(share)} of people: sure {_figure(sure[place])}, estimate {_figure(estimate[place])}"
+            )
+    return "; ".join(parts)

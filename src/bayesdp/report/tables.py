@@ -25,8 +25,6 @@ from bayesdp.validation import FloatArray
 Column = list[float | None]
 """Figures of a chart; None where nothing can be claimed."""
 
-_QUANTILES = (0.5, 0.9, 0.99)
-
 
 def ranked(epsilons: FloatArray, shares: Sequence[float], gamma: float) -> Column:
     """For each share the epsilon that it does not exceed, with confidence 1 - gamma; None where records are too few."""
@@ -73,34 +71,44 @@ def by_delta(
 
 @dataclass(frozen=True)
 class OverTraining:
-    """At some steps: epsilon for everyone and ex-post for shares; in between them exposure and share clipped."""
+    """At some steps: epsilon for everyone and for shares ex-post, and the mean exposure so far of shares.
+
+    Between each and the one before: how many norms were clipped.
+    """
 
     steps: list[int]
     everyone: Column
     ex_post: list[Column]
     exposure: list[Column]
-    "Quantiles .5, .9, .99 over audit records, as parts of the largest exposure there can be."
+    "For shares: the root of costs up to the step over those at the clip bound, about the root mean square of norms."
     clipped: Column
     "Share of the norms of audit records that were above the clip bound."
 
 
-def over_training(ledger: Ledger, delta: float, shares: Sequence[float], gamma: float) -> OverTraining:
-    """From the costs that the ledger has kept on the way."""
+def over_training(
+    ledger: Ledger, figures: Figures, delta: float, shares: Sequence[float], gamma: float
+) -> OverTraining:
+    """From the costs that the ledger has kept on the way; at the end from those that the claims are made of."""
     points, costs = ledger.snapshots() if ledger.audit_records else ([], np.zeros((0, 0, len(KEPT))))
-    if not points or points[-1] != ledger.steps:
-        points = [*points, ledger.steps] if ledger.steps else []
-        costs = np.concatenate([costs, ledger.costs(KEPT)[None]]) if ledger.audit_records else costs
-    bounds = [_clip_bound(ledger, point) for point in points]
-    everyone = [None if one is None else _finite(one.epsilons([delta])[0]) for one in bounds]
+    before = [number for number, point in enumerate(points) if point < ledger.steps]
+    points, costs = [points[number] for number in before], costs[before]
     # the two highest orders of an ex-post claim were not kept: without them the figure is only larger
     padded = [np.c_[at, np.full((len(at), len(ORDERS) - len(KEPT)), np.inf)] for at in costs]
     ex_post = [ranked(ex_post_epsilons(at, delta), shares, gamma) for at in padded]
+    if ledger.steps:
+        points.append(ledger.steps)
+        if ledger.audit_records:
+            costs = np.concatenate([costs, figures.costs[None, :, np.searchsorted(LAMBDAS, KEPT)]])
+            ex_post.append(ranked(figures.ex_post, shares, gamma))
+    bounds = [_clip_bound(ledger, point) for point in points]
+    everyone = [None if one is None else _finite(one.epsilons([delta])[0]) for one in bounds]
+    clipped = [ledger.history.share_clipped(*between) for between in pairwise([0, *points])]
     return OverTraining(
         steps=points,
         everyone=everyone,
         ex_post=_turned(ex_post) if ex_post else [[] for _ in shares],
-        exposure=_relative_exposures(costs, bounds),
-        clipped=[ledger.history.share_clipped(*between) for between in pairwise([0, *points])],
+        exposure=_exposures(costs, bounds, shares, gamma),
+        clipped=[None if bound is None else share for bound, share in zip(bounds, clipped, strict=True)],
     )
 
 
@@ -116,19 +124,21 @@ def _clip_bound(ledger: Ledger, steps: int) -> ClipBound | None:
     return ClipBound.of(runs)
 
 
-def _relative_exposures(costs: FloatArray, bounds: Sequence[ClipBound | None]) -> list[Column]:
-    """Between one point and the next: the root of what was spent over what could be, at the lowest order."""
-    first = int(np.searchsorted(LAMBDAS, KEPT[0]))
-    found: list[Column] = [[] for _ in _QUANTILES]
-    before, before_bound = np.zeros(costs.shape[1]), 0.0
+def _exposures(
+    costs: FloatArray, bounds: Sequence[ClipBound | None], shares: Sequence[float], gamma: float
+) -> list[Column]:
+    """The root of what a record has spent over what it could have, at the lowest order, as order statistics.
+
+    Costs are rounded up when they are kept, so what was spent in between cannot be told exactly; what was so far can.
+    """
+    lowest = int(np.searchsorted(LAMBDAS, KEPT[0]))
+    found: list[Column] = []
     for at, bound in zip(costs, bounds, strict=False):
-        now_bound = math.nan if bound is None else float(bound.costs[first])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            spent = np.sqrt(np.clip((at[:, 0] - before) / (now_bound - before_bound), 0.0, 1.0))
-        for column, share in zip(found, _QUANTILES, strict=True):
-            column.append(_finite(np.quantile(spent, share, method="higher").item()))
-        before, before_bound = at[:, 0], now_bound
-    return found
+        if bound is None or not bound.costs[lowest] > 0:
+            found.append([None] * len(shares))
+        else:
+            found.append(ranked(np.sqrt(np.minimum(at[:, 0] / bound.costs[lowest], 1.0)), shares, gamma))
+    return _turned(found) if found else [[] for _ in shares]
 
 
 def _turned(rows: list[Column]) -> list[Column]:

@@ -1,0 +1,116 @@
+"""The first screen: three figures, what each means for someone who guesses, and the same in two sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bayesdp.claim import Claim, confidence, round_up
+from bayesdp.claims import LedgerClaims, ShareClaims
+from bayesdp.properties import attack_success
+from bayesdp.report.tables import ByDelta
+
+_WHOM = {0.99: "99 % of people", 0.5: "half of the people"}
+_KINDS = {
+    "proved": "Proved",
+    "ex-post": "Sure for the run that took place",
+    "estimate": "Estimate, not a bound",
+    "model-based": "Model-based, not a bound",
+}
+_EVERYONE = {
+    "proved": "It holds for every data set and every person, whoever they are.",
+    "estimate": "Something that it rests on is not certain: see the note above.",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """One of the three figures."""
+
+    whom: str
+    figure: str | None
+    "None if nothing can be claimed; ``reading`` then says why."
+    reading: str
+    kind: str = ""
+    beside: str = ""
+    "The other figure for the same people."
+
+
+def cards(found: LedgerClaims, table: ByDelta, shares: Sequence[float]) -> list[Card]:
+    """For everyone, for 99 % and for half."""
+    everyone, most = found.everyone, (1 + table.everyone_distance) / 2
+    listed = [_card("For everyone", everyone, _EVERYONE.get(everyone.kind, ""), most, "")]
+    for share, whom in _WHOM.items():
+        whom = f"For {whom}"
+        pair = _of_share(found, share)
+        if pair is None:
+            listed.append(Card(whom, None, "No audit records: only the figure for everyone can be given."))
+            continue
+        beside = _estimate_words(pair.estimate, table.distance[shares.index(share)])
+        if pair.ex_post.reason:
+            listed.append(Card(whom, None, f"No claim: {pair.ex_post.reason}.", "", beside))
+        elif pair.ex_post.epsilon > everyone.epsilon:
+            note = "The figure for everyone covers them too, and is smaller than what is sure for this run alone."
+            listed.append(_card(whom, everyone, f"{note} {beside}".strip(), most, " (as for everyone)"))
+        else:
+            listed.append(_card(whom, pair.ex_post, beside, most, " (as for everyone)"))
+    return listed
+
+
+def summary(found: LedgerClaims) -> str:
+    """The first claims in plain words."""
+    everyone = found.everyone
+    if math.isinf(everyone.epsilon):
+        said = [f"Nothing can be promised to everyone: {everyone.reason}."]
+    else:
+        said = [f"For everyone epsilon is at most {round_up(everyone.epsilon)} ({_KINDS[everyone.kind].lower()})."]
+    half = _of_share(found, 0.5)
+    if half is not None and half.ex_post.reason is None:
+        sure, surely = half.ex_post, confidence(half.ex_post.gamma or 0.0)
+        said.append(
+            f"For at least half of people like those in the audit set, {surely} confidence, it is at most"
+            f" {round_up(sure.epsilon)} ({_KINDS[sure.kind].lower()}); an estimate is"
+            f" {round_up(half.estimate.epsilon)}."
+        )
+    return " ".join(said)
+
+
+def _of_share(found: LedgerClaims, share: float) -> ShareClaims | None:
+    return next((one for one in found.shares if one.ex_post.share == share), None)
+
+
+def _card(whom: str, claim: Claim, beside: str, most: float, if_most: str) -> Card:
+    """``most`` is how often guessing succeeds at most for anyone; ``if_most`` is said where that is what counts."""
+    if math.isinf(claim.epsilon):
+        return Card(whom, None, f"No claim: {claim.reason}.")
+    own = guessing_success(claim.epsilon, claim.delta, claim.direction)
+    at_most = "at most" if claim.kind in ("proved", "ex-post") else "about"
+    reading = (
+        f"Guessing whether a person was in the data succeeds {at_most} {percent_up(min(most, own))} of the time, "
+        f"instead of 50 %{if_most if most <= own else ''}."
+    )
+    return Card(whom, round_up(claim.epsilon), reading, _KINDS[claim.kind], beside)
+
+
+def guessing_success(epsilon: float, delta: float, direction: str) -> float:
+    """How often a guess at even odds whether a person was in the data can be right, if only (epsilon, delta) is known.
+
+    One direction alone bounds less: a test that flags t of those who were in the data and none of the others has
+    1 - t >= (1 - delta) e^-epsilon.
+    """
+    if direction == "both":
+        return min(1.0, attack_success(epsilon) + delta / 2)
+    return 1 - (1 - delta) * math.exp(-epsilon) / 2
+
+
+def percent_up(part: float) -> str:
+    """Of a probability, never too small."""
+    return f"{math.ceil(1000 * part) / 10:g} %"
+
+
+def _estimate_words(estimate: Claim, distance: float | None) -> str:
+    if estimate.reason or distance is None:
+        return ""
+    success = percent_up((1 + distance) / 2)
+    return f"Estimate: {round_up(estimate.epsilon)}, with which guessing succeeds about {success} of the time."

@@ -1,0 +1,143 @@
+"""DP-SGD as the authors' code does it: the mean of a batch is clipped, not its records, and accounted by pairs.
+
+For reproduction only. At each step noise of standard deviation sigma C is added to the mean gradient of a shuffled
+batch, clipped to C as a whole (or not at all), and a random part of the weights is updated. The accountant sees the
+28 distances between the gradients of that batch without its first, second, ... eighth record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bayesdp.accountant import BayesianAccountant
+from bayesdp.estimators import StudentT
+
+LAMBDAS = (2, 4, 8, 16, 32)
+GAMMA = 1e-15
+_LEFT_OUT = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSettings:
+    """Of a run as published."""
+
+    epochs: int
+    batch: int
+    sigma: float
+    learning_rate: float
+    clip: float = 1.0
+    clipped: bool = True
+    "Whether the mean gradient is clipped at all; the noise is sigma times ``clip`` in either case."
+    mask: float = 1.0
+    "The part of the weights that a step updates."
+    adam: bool = False
+
+    @property
+    def noise_std(self) -> float:
+        """On the mean of a batch."""
+        return self.sigma * self.clip
+
+    def steps(self, rows: int) -> int:
+        """Of the whole run; an incomplete batch at the end of an epoch is dropped."""
+        return self.epochs * (rows // self.batch)
+
+    def sample_rate(self, rows: int) -> float:
+        """As if batches were Poisson samples."""
+        return self.batch / rows
+
+
+def account(settings: PublishedSettings, rows: int) -> BayesianAccountant:
+    """The accountant of such a run, before its first step."""
+    return BayesianAccountant(
+        total_steps=settings.steps(rows),
+        lambdas=LAMBDAS,
+        estimator=StudentT(gamma=GAMMA),
+        conversion="chernoff",
+        as_published=True,
+    )
+
+
+def fit_as_published(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    settings: PublishedSettings,
+    *,
+    seed: int = 0,
+    private: bool = True,
+    after_epoch: Callable[[int, BayesianAccountant], None] | None = None,
+    track: Callable[[range], Iterable[int]] = iter,
+) -> BayesianAccountant:
+    """Train ``model`` in place; without ``private`` neither clipped nor noisy nor masked, for comparison."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    weights = _flat(one.detach() for one in parameters)
+    optimizer = _optimizer(weights, settings)
+    accountant = account(settings, len(inputs))
+    batches = len(inputs) // settings.batch
+    order = torch.arange(0)
+    for step in track(range(settings.epochs * batches)):
+        if step % batches == 0:
+            order = torch.randperm(len(inputs), generator=generator)
+        rows = order[step % batches * settings.batch :][: settings.batch]
+        mean = _gradient(model(inputs[rows]), targets[rows], parameters)
+        if private:
+            mask = torch.rand(len(mean), generator=generator) < settings.mask
+            distances = _pair_distances(
+                model, inputs[rows[:_LEFT_OUT]], targets[rows[:_LEFT_OUT]], mean, mask, settings
+            )
+            accountant.step(distances, noise_std=settings.noise_std, sample_rate=settings.sample_rate(len(inputs)))
+            noise = settings.noise_std * torch.randn(len(mean), generator=generator)
+            mean = (_clip(mean, settings) + noise) * mask
+        weights.grad = mean
+        optimizer.step()
+        with torch.no_grad():
+            for parameter, part in zip(parameters, weights.split([one.numel() for one in parameters]), strict=True):
+                parameter.copy_(part.view(parameter.shape))
+        if after_epoch is not None and (step + 1) % batches == 0:
+            after_epoch((step + 1) // batches, accountant)
+    return accountant
+
+
+def _optimizer(weights: torch.Tensor, settings: PublishedSettings) -> torch.optim.Optimizer:
+    kind: Any = torch.optim.Adam if settings.adam else torch.optim.SGD
+    return kind([weights], lr=settings.learning_rate)
+
+
+def _gradient(outputs: torch.Tensor, targets: torch.Tensor, parameters: list[nn.Parameter]) -> torch.Tensor:
+    loss = nn.functional.cross_entropy(outputs, targets)
+    return _flat(torch.autograd.grad(loss, parameters))
+
+
+def _flat(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([one.reshape(-1) for one in parts])
+
+
+def _pair_distances(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    mean: torch.Tensor,
+    mask: torch.Tensor,
+    settings: PublishedSettings,
+) -> np.ndarray:
+    """Between mean gradients of the batch without one record, [28], from those of the records."""
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+    without: list[torch.Tensor] = []
+    for loss in losses:
+        own = _flat(torch.autograd.grad(loss, parameters, retain_graph=True))
+        without.append(_clip((settings.batch * mean - own) / (settings.batch - 1), settings)[mask])
+    return nn.functional.pdist(torch.stack(without).double()).numpy()
+
+
+def _clip(mean: torch.Tensor, settings: PublishedSettings) -> torch.Tensor:
+    if not settings.clipped:
+        return mean
+    return mean / max(1.0, float(mean.norm()) / settings.clip)
