@@ -33,20 +33,26 @@ def test_it_says_what_the_claims_say():
     sure = next(one for one in claims if one.share == 0.99 and one.kind == "ex-post")
     assert line.startswith("Step 50: epsilon ")
     assert float(line.split()[3]) == pytest.approx(claims[0].epsilon, rel=0.01)
-    assert line.endswith(f"{round_up(min(sure.epsilon, claims[0].epsilon))} for 99 %")
+    assert line.endswith(f"{round_up(min(sure.epsilon, claims[0].epsilon))} for 99 % (delta 1e-05)")
 
 
 @pytest.mark.parametrize("records", [0, 10])
 def test_without_enough_audit_records_it_speaks_of_everyone_only(records):
     ledger = Ledger()
     stepped(ledger, 3, records)
-    assert LiveView(ledger).line().endswith("for everyone")
+    assert LiveView(ledger).line().endswith("for everyone (delta 1e-05)")
 
 
 def test_without_a_clip_bound_there_is_no_figure():
     ledger = Ledger()
     ledger.step(noise_std=1.0, sample_rate=1.0, clip=None)
-    assert LiveView(ledger).line() == "Step 1: epsilon without bound for everyone"
+    assert LiveView(ledger).line() == "Step 1: epsilon without bound for everyone (delta 1e-05)"
+
+
+def test_a_seeded_run_is_stamped():
+    ledger = Ledger()
+    ledger.step(noise_std=1.0, sample_rate=1.0, clip=1.0, caveats=["seeded"])
+    assert LiveView(ledger).line().endswith("NOT FOR RELEASE")
 
 
 def test_figures_take_a_small_part_of_the_time(monkeypatch):

@@ -66,7 +66,8 @@ class LiveView:
         sure = self._sure()
         if sure is not None:
             words += f", {_figure(min(sure, everyone))} for {percent(self._share)}"
-        return words
+        seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
+        return f"{words} (delta {self._delta:g}){seeded}"
 
     def _sure(self) -> float | None:
         """Ex-post for the share; None if there are too few audit records."""

@@ -69,8 +69,8 @@ def summary(found: LedgerClaims) -> str:
     if half is not None and half.ex_post.reason is None:
         sure, surely = half.ex_post, confidence(half.ex_post.gamma or 0.0)
         said.append(
-            f"For at least half of people like those in the audit set, {surely} confidence, it is at most"
-            f" {round_up(sure.epsilon)} ({_KINDS[sure.kind].lower()}); an estimate is"
+            f"For at least half of people like those in the audit set, with {surely} confidence, it is at"
+            f" most {round_up(sure.epsilon)} ({_KINDS[sure.kind].lower()}); an estimate is"
             f" {round_up(half.estimate.epsilon)}."
         )
     return " ".join(said)
