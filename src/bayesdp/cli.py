@@ -336,6 +336,30 @@ def demo(
         example.serve(output / "report.html", port, _open_browser)
 
 
+@app.command()
+def reproduce(
+    target: Annotated[str, typer.Argument(help="composition, sigma-epsilon, lambda-epsilon, motivation or all.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for JSON and pictures.")] = Path(
+        "reproduction"
+    ),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data sets; otherwise BAYESDP_DATA or OpenML.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of synthetic data, of initial weights and of noise.")] = 0,
+    small: Annotated[bool, typer.Option("--small", help="A few steps, to try it.")] = False,
+) -> None:
+    """Compute an experiment of the paper again: JSON and a picture, the published value beside ours.
+
+    Example: bayesdp reproduce lambda-epsilon
+    """
+    from bayesdp.reproduce import run as again
+
+    if not small:
+        print(f"This takes {again.estimate(again.chosen(target))} on two cores.", file=sys.stderr)
+    for name in again.reproduce(target, output, seed=seed, small=small, data=data, track=_progress):
+        print(f"{output / name}.json\n{output / name}.png")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"bayesdp {__version__}")

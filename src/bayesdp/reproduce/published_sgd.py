@@ -98,7 +98,8 @@ def fit_as_published(
         weights.grad = mean
         optimizer.step()
         with torch.no_grad():
-            for parameter, part in zip(parameters, weights.split([one.numel() for one in parameters]), strict=True):
+            parts = torch.split_with_sizes(weights, [one.numel() for one in parameters])
+            for parameter, part in zip(parameters, parts, strict=True):
                 parameter.copy_(part.view(parameter.shape))
         if after_epoch is not None and (step + 1) % batches == 0:
             after_epoch((step + 1) // batches, accountant)
@@ -140,4 +141,4 @@ def _pair_distances(
 def _clip(mean: torch.Tensor, settings: PublishedSettings) -> torch.Tensor:
     if not settings.clipped:
         return mean
-    return mean / max(1.0, float(mean.norm()) / settings.clip)
+    return mean / max(1.0, float(mean.square().sum().sqrt()) / settings.clip)

@@ -1,0 +1,23 @@
+"""The page on the paper's experiments and its pictures, from results/reproduction: `python docs/reproduction.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bayesdp.reproduce.page import page, read
+from bayesdp.reproduce.run import draw
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results" / "reproduction"
+
+
+def main() -> None:
+    """Write them."""
+    results = read(RESULTS)
+    (HERE / "reproduction.md").write_text(page(results))
+    for target, found in results.items():
+        draw(target, found, HERE / "pictures" / f"reproduction-{target}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""The paper's experiments, done again: what it printed, the same computed here, and what right accounting gives.
+
+experiment.py       what an experiment is, and what it is asked for
+weibull.py          synthetic gradients and their accounting, for the first two
+composition.py      Figure 1
+sigma_epsilon.py    the two figures on sigma of the supplement
+lambda_epsilon.py   the figure on lambda of the supplement
+motivation.py       the example of section 3, simulated
+published_sgd.py    training as the authors' code does it
+run.py              one of them or all: JSON, picture, progress
+page.py             the page of the documentation, from the results
+
+"As published" means what the authors' public code does, and is labelled so everywhere; it is not a bound
+(docs/theory.md).
+"""
+
+from bayesdp.reproduce.run import TARGETS, reproduce
+
+__all__ = ["TARGETS", "reproduce"]

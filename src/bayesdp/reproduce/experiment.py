@@ -1,0 +1,61 @@
+"""What an experiment is: it computes plain values, draws them, and tells what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+Found = dict[str, Any]
+"""What was computed, for JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is asked for."""
+
+    seed: int = 0
+    small: bool = False
+    "A few steps and little data: to try it, not to compare."
+    data: Path | None = None
+    "A folder with the data sets; otherwise BAYESDP_DATA or OpenML."
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter
+
+
+class Experiment(Protocol):
+    """A module of this package."""
+
+    TITLE: str
+    SECONDS: float
+    "About how long it takes on two cores."
+
+    def compute(self, options: Options) -> Found:
+        """All figures, published ones beside ours."""
+        ...
+
+    def draw(self, found: Found, figure: Any) -> None:
+        """Into a matplotlib figure, like the printed one."""
+        ...
+
+    def story(self, found: Found) -> str:
+        """What it shows, in Markdown."""
+        ...
+
+
+def short(values: Iterable[float], digits: int = 8) -> list[float]:
+    """So many digits of each, to keep files readable."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """In Markdown; numbers with three digits."""
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(_cell(one) for one in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,73 @@
+"""A figure of the supplement: epsilon against the order lambda at a fixed signal-to-noise ratio."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bayesdp.conversion import log_constant
+from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.reproduce.experiment import Found, Options, short, table
+from bayesdp.worst_case import epsilon as worst_case
+
+TITLE = "The order lambda (supplement)"
+SECONDS = 5.0
+CLIPS = (0.1, 0.7, 1.0)
+_RATE, _STEPS, _DELTA = 64 / 60_000, 10_000, 1e-5
+_LAMBDAS = np.arange(1.0, 50.0)
+
+
+def compute(options: Options) -> Found:
+    """Epsilon at each order, by Chernoff as published and by the tighter conversion; and without any order."""
+    mechanism = SubsampledGaussian(sample_rate=_RATE)
+    lines: list[dict[str, Any]] = []
+    for clip in options.track(CLIPS):
+        costs = _STEPS * mechanism.log_moment([clip], _LAMBDAS)[0]
+        published = (costs - math.log(_DELTA)) / _LAMBDAS
+        improved = np.maximum(0.0, (costs + log_constant(_LAMBDAS, "improved") - math.log(_DELTA)) / _LAMBDAS)
+        classic = worst_case(noise_multiplier=1 / clip, sample_rate=_RATE, steps=_STEPS, delta=_DELTA)
+        best = int(np.argmin(published))
+        lines.append(
+            {
+                "clip": clip,
+                "published": short(published),
+                "improved": short(improved),
+                "best_lambda": int(_LAMBDAS[best]),
+                "best": float(f"{published[best]:.8g}"),
+                "best_improved": float(f"{improved.min():.8g}"),
+                "rdp": classic.rdp_epsilon,
+                "pld": classic.pld_epsilon,
+            }
+        )
+    settings = {"sample_rate": _RATE, "steps": _STEPS, "delta": _DELTA, "sigma": 1.0}
+    return {"settings": settings, "lambdas": _LAMBDAS.astype(int).tolist(), "lines": lines}
+
+
+def draw(found: Found, figure: Any) -> None:
+    """One line for each clip bound, and the exact value as a level."""
+    axis = figure.subplots()
+    for line, colour in zip(found["lines"], ("tab:blue", "tab:orange", "tab:green"), strict=True):
+        axis.semilogy(found["lambdas"], line["published"], color=colour, label=f"C = {line['clip']:g}, as published")
+        if line["pld"] is not None:
+            axis.axhline(line["pld"], color=colour, linestyle=":", label=f"C = {line['clip']:g}, PLD")
+    axis.set_ylim(1e-2, 1e2)
+    axis.set_xlabel("lambda")
+    axis.set_ylabel("epsilon")
+    axis.legend(fontsize=8)
+
+
+def story(found: Found) -> str:
+    """The minima in a table."""
+    heads = ["C", "best lambda", "epsilon there, as published", "tighter conversion", "RDP, any order", "PLD"]
+    rows = [
+        [f"{one['clip']:g}", one["best_lambda"], f"{one['best']:.5f}", one["best_improved"], one["rdp"], one["pld"]]
+        for one in found["lines"]
+    ]
+    return f"""q = 64/60000, sigma = 1, 10,000 steps, delta 1e-5.
+
+{table(heads, rows)}
+
+The paper's point holds: the order matters, and at small signal-to-noise ratios the best lies beyond the usual grid
+(C = 0.1: at its edge). Privacy loss distributions need no order at all."""

@@ -1,0 +1,109 @@
+"""The paper's synthetic experiments: against reference figures, small ones computed here, whole ones as committed."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bayesdp.reproduce import TARGETS, reproduce
+from bayesdp.reproduce.experiment import Options
+from bayesdp.reproduce.run import estimate, experiment
+from oracle_files import rows
+
+RESULTS = Path(__file__).parents[2] / "results" / "reproduction"
+
+
+def committed(target):
+    return json.loads((RESULTS / f"{target}.json").read_text())
+
+
+def computed(target, **options):
+    return experiment(target).compute(Options(small=True, **options))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_composition_as_published(whole):
+    found = committed("composition") if whole else computed("composition")
+    oracle = {(float(row["quant"]), int(row["step"])): row for row in rows("composition_seed0.csv")}
+    assert len(found["steps"]) == (100 if whole else 4)
+    for panel in found["panels"]:
+        for name, column in (("dp_published", "ma_eps_1e-5"), ("bdp_published", "ba_eps_1e-5")):
+            expected = [float(oracle[panel["quantile"], step][column]) for step in found["steps"]]
+            assert panel[name] == pytest.approx(expected, rel=1e-3)
+
+
+def test_composition_at_the_best_order():
+    for panel in committed("composition")["panels"]:
+        assert panel["dp_published"][-1] == pytest.approx(116.8, abs=0.05)
+        assert panel["dp_moments"][-1] == pytest.approx(0.913, abs=5e-4)
+        assert panel["dp_rdp"][-1] == pytest.approx(0.636, abs=5e-4)
+        assert panel["dp_pld"][-1] == pytest.approx(0.055, abs=5e-4)
+        assert panel["bdp_best"][-1] <= panel["bdp_published"][-1]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_sigma_epsilon_as_published(whole):
+    found = committed("sigma-epsilon") if whole else computed("sigma-epsilon")
+    oracle = {
+        (row["mode"], float(row["quant"]), round(float(row["sigma"]), 6)): row
+        for row in rows("sigma_epsilon_seed0.csv")
+    }
+    assert len(found["sigmas"]) == (17 if whole else 3)
+    for panel in found["panels"]:
+        for place, sigma in enumerate(found["sigmas"]):
+            row = oracle[panel["mode"], panel["quantile"], round(sigma, 6)]
+            assert panel["dp_published"][place] == pytest.approx(float(row["ma_eps_1e-5"]), rel=1e-3)
+            assert panel["bdp_published"][place] == pytest.approx(float(row["ba_eps_1e-5"]), rel=1e-3)
+
+
+def test_lambda_epsilon():
+    found = computed("lambda-epsilon")
+    assert committed("lambda-epsilon")["lines"] == found["lines"]
+    oracle = {(float(row["C"]), int(row["lambda"])): float(row["eps_1e-5"]) for row in rows("lambda_epsilon.csv")}
+    for line in found["lines"]:
+        assert line["published"] == pytest.approx([oracle[line["clip"], one] for one in found["lambdas"]], rel=1e-3)
+        assert line["pld"] <= line["best_improved"] <= line["best"]
+    minima = {line["clip"]: (line["best_lambda"], line["best"]) for line in found["lines"]}
+    assert minima[0.7] == (26, pytest.approx(0.54315, abs=5e-6))
+    assert minima[1.0] == (12, pytest.approx(1.10647, abs=5e-6))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_attacker_is_right_as_often_as_theory_says(whole):
+    found = committed("motivation") if whole else computed("motivation")
+    trials = found["settings"]["trials"]
+    for one in found["attacks"]:
+        assert one["bound"] == pytest.approx(1 / (1 + math.exp(-one["epsilon"])))
+        assert one["optimal"] == pytest.approx(one["optimal_exact"], abs=5 * 0.5 / math.sqrt(trials))
+        assert one["when_sure"] == pytest.approx(one["bound"], abs=5 * one["when_sure_error"])
+
+
+def test_another_seed_gives_other_figures_of_the_same_size():
+    first, second = computed("composition"), computed("composition", seed=1)
+    for one, other in zip(first["panels"], second["panels"], strict=True):
+        assert one["bdp_published"] != other["bdp_published"]
+        assert one["bdp_published"][-1] == pytest.approx(other["bdp_published"][-1], rel=1)
+        assert one["dp_published"] == other["dp_published"]
+
+
+def test_every_target_writes_its_figures_and_its_picture(tmp_path):
+    for target in ("lambda-epsilon", "motivation", "sigma-epsilon"):
+        found = reproduce(target, tmp_path / "out", small=True)[target]
+        assert json.loads((tmp_path / "out" / f"{target}.json").read_text()) == found
+        assert (tmp_path / "out" / f"{target}.png").read_bytes().startswith(b"\x89PNG")
+        assert found["versions"]["bayesdp"]
+
+
+@pytest.mark.parametrize("options", [{"target": "figure 7"}, {"seed": -1}, {"output": "file"}])
+def test_bad_input_is_refused_before_anything_is_written(tmp_path, options):
+    (tmp_path / "file").write_text("")
+    given = {"target": "lambda-epsilon", "output": "out", **options}
+    with pytest.raises(ValueError, match=f"^{next(iter(options))}="):
+        reproduce(given.pop("target"), tmp_path / given.pop("output"), small=True, **given)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_estimate_of_the_time_is_given():
+    assert "minutes" in estimate(TARGETS)
+    assert estimate(["lambda-epsilon"]) == "about 5 seconds"
