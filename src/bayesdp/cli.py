@@ -338,7 +338,9 @@ def demo(
 
 @app.command()
 def reproduce(
-    target: Annotated[str, typer.Argument(help="composition, sigma-epsilon, lambda-epsilon, motivation or all.")],
+    target: Annotated[
+        str, typer.Argument(help="composition, sigma-epsilon, lambda-epsilon, motivation, table1, leakage, all")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for JSON and pictures.")] = Path(
         "reproduction"
     ),

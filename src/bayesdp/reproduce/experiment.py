@@ -20,6 +20,8 @@ class Options:
     "A few steps and little data: to try it, not to compare."
     data: Path | None = None
     "A folder with the data sets; otherwise BAYESDP_DATA or OpenML."
+    folder: Path = Path("reproduction")
+    "Where results are; trained models are kept below it."
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter
 
 

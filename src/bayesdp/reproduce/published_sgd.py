@@ -37,6 +37,8 @@ class PublishedSettings:
     mask: float = 1.0
     "The part of the weights that a step updates."
     adam: bool = False
+    decay: bool = False
+    "Whether the learning rate goes down to 0, in a straight line."
 
     @property
     def noise_std(self) -> float:
@@ -95,6 +97,8 @@ def fit_as_published(
             accountant.step(distances, noise_std=settings.noise_std, sample_rate=settings.sample_rate(len(inputs)))
             noise = settings.noise_std * torch.randn(len(mean), generator=generator)
             mean = (_clip(mean, settings) + noise) * mask
+        if settings.decay:
+            optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - step / accountant.total_steps)
         weights.grad = mean
         optimizer.step()
         with torch.no_grad():

@@ -22,7 +22,7 @@ from bayesdp.validation import InvalidInputError, refuse
 from bayesdp.version import __version__
 from bayesdp.whole_file import made_folder, write_text, write_whole
 
-TARGETS = ("composition", "sigma-epsilon", "lambda-epsilon", "motivation")
+TARGETS = ("composition", "sigma-epsilon", "lambda-epsilon", "motivation", "table1", "leakage")
 _WIDTH, _HEIGHT = 10.0, 4.5
 
 
@@ -64,7 +64,10 @@ def reproduce(
     """Compute a target, or ``all``, and write TARGET.json and TARGET.png into the folder ``output``."""
     modules = {name: experiment(name) for name in chosen(target)}
     options = Options(
-        seed=validation.count("seed", seed, minimum=0), small=small, data=None if data is None else Path(data)
+        seed=validation.count("seed", seed, minimum=0),
+        small=small,
+        data=None if data is None else Path(data),
+        folder=Path(output),
     )
     _pyplot()  # refused before anything is computed
     folder = made_folder("output", Path(output))

@@ -49,11 +49,11 @@ def of_norms(total_steps: int) -> BayesianAccountant:
     return BayesianAccountant(total_steps, ALL_LAMBDAS, StudentT(gamma=_GAMMA), conversion="improved")
 
 
-def best(accountant: BayesianAccountant) -> float:
+def best(accountant: BayesianAccountant, delta: float = DELTA) -> float:
     """Epsilon at the best order, also where that is the last."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LastLambdaWarning)
-        return accountant.epsilon(DELTA)
+        return accountant.epsilon(delta)
 
 
 def moments_accountant(exposure: float, steps: int, lambdas: FloatArray) -> float:

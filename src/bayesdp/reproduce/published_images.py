@@ -1,0 +1,188 @@
+"""The two image models of Table 1, trained as published: on MNIST a small network, on CIFAR-10 the last layer of one.
+
+The authors' networks have BatchNorm, which couples the records of a batch; GroupNorm, which does not, stands in its
+place. Trained models are kept in the folder of the results: the table and the check for leakage use the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bayesdp.recipes.checkpoint import read_arrays, write_arrays
+from bayesdp.recipes.datasets import Dataset, Rows, load
+from bayesdp.recipes.features import EXTRACTORS, extract
+from bayesdp.reproduce.experiment import Found, Options
+from bayesdp.reproduce.published_sgd import LAMBDAS, PublishedSettings, fit_as_published
+from bayesdp.reproduce.weibull import best
+from bayesdp.whole_file import made_folder
+from bayesdp.worst_case import epsilon as worst_case
+
+DELTA = 1e-5
+DELTA_MU = 1e-10
+_FEW = 128
+
+
+@dataclass(frozen=True)
+class ImageModel:
+    """One row of the table: the data, the network, how it is trained."""
+
+    name: str
+    settings: PublishedSettings
+    baseline: PublishedSettings
+    "Without clipping, noise and mask."
+    dataset: Callable[[Options], Dataset]
+    network: Callable[[], nn.Module]
+
+    def tensors(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs as the network takes them, and classes."""
+        return torch.from_numpy(np.asarray(rows.x, np.float32)), torch.from_numpy(np.asarray(rows.y, np.int64))
+
+
+def _mnist(options: Options) -> Dataset:
+    dataset = load("mnist", options.data)
+    return _few(dataset.with_features(lambda x: x.reshape(-1, 1, 28, 28).astype(np.float32) / 255), options)
+
+
+def _cifar(options: Options) -> Dataset:
+    dataset = _few(load("cifar10", options.data), options)
+    features = extract(dataset, EXTRACTORS["efficientnet-lite0"], options.track)
+    return features.with_features(lambda x: x * np.float32(np.sqrt(x.shape[1])))  # mean square 1, as networks have it
+
+
+def _few(dataset: Dataset, options: Options) -> Dataset:
+    """The first rows of each kind, if it is only to try."""
+    if not options.small:
+        return dataset
+    first = np.arange(_FEW)
+    return replace(
+        dataset,
+        development=dataset.development.take(first[: len(dataset.development)]),
+        audit=dataset.audit.take(first[: len(dataset.audit)]),
+        held_out=first[:1],
+    )
+
+
+def _to_try(settings: PublishedSettings) -> PublishedSettings:
+    return replace(settings, epochs=1, batch=_FEW // 8)
+
+
+def _network() -> nn.Module:
+    """Of the TensorFlow tutorial: two convolutions of 64 filters, dense layers of 384 and 192."""
+    return nn.Sequential(
+        nn.Conv2d(1, 64, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.GroupNorm(8, 64),
+        nn.Conv2d(64, 64, 5),
+        nn.ReLU(),
+        nn.GroupNorm(8, 64),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1024, 384),
+        nn.SELU(),
+        nn.Linear(384, 192),
+        nn.SELU(),
+        nn.Linear(192, 10),
+    ).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+MODELS = {
+    "mnist": ImageModel(
+        "mnist",
+        PublishedSettings(epochs=32, batch=1024, sigma=0.1, learning_rate=0.08, mask=0.1, decay=True),
+        PublishedSettings(epochs=4, batch=256, sigma=0.0, learning_rate=0.001, adam=True),
+        _mnist,
+        _network,
+    ),
+    "cifar10": ImageModel(
+        "cifar10",
+        PublishedSettings(epochs=10, batch=512, sigma=0.8, learning_rate=0.001, clipped=False, adam=True),
+        PublishedSettings(epochs=10, batch=512, sigma=0.0, learning_rate=0.001, adam=True),
+        _cifar,
+        lambda: nn.Linear(1280, 10),
+    ),
+}
+
+
+def trained(model: ImageModel, options: Options) -> tuple[nn.Module, Dataset, Found]:
+    """The network, trained on all development rows; its data; accuracy on the test set, epsilon after each epoch."""
+    dataset = model.dataset(options)
+    settings = _to_try(model.settings) if options.small else model.settings
+    path = made_folder("output", options.folder / "models") / f"{model.name}-seed-{options.seed}.safetensors"
+    about = {"settings": asdict(settings), "rows": len(dataset.development), "seed": options.seed}
+    network = _first_weights(model, options.seed)
+    if path.exists():
+        arrays, kept = read_arrays(path)
+        if kept["about"] == about:
+            network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+            return network, dataset, kept["found"]
+    inputs, targets = model.tensors(dataset.development)
+    epsilons: list[float] = []
+    accountant = fit_as_published(
+        network,
+        inputs,
+        targets,
+        settings,
+        seed=options.seed,
+        after_epoch=lambda _, account: epsilons.append(best(account, DELTA_MU)),
+        track=options.track,
+    )
+    found = {
+        "accuracy": accuracy(model, network, dataset.audit),
+        "baseline": _baseline(model, dataset, options),
+        "epsilon": epsilons[-1],
+        "epsilon_by_epoch": epsilons,
+        "best_lambda": accountant.best_lambda(DELTA_MU),
+        **_around(settings, len(dataset.development)),
+    }
+    write_arrays(
+        path, {name: one.numpy() for name, one in network.state_dict().items()}, {"about": about, "found": found}
+    )
+    return network, dataset, found
+
+
+def accuracy(model: ImageModel, network: nn.Module, rows: Rows) -> float:
+    """Of a trained network."""
+    inputs, targets = model.tensors(rows)
+    with torch.no_grad():
+        guessed = torch.cat([network(part).argmax(1) for part in inputs.split(1000)])
+    return float((guessed == targets).double().mean())
+
+
+def _first_weights(model: ImageModel, seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return model.network()
+
+
+def _baseline(model: ImageModel, dataset: Dataset, options: Options) -> float:
+    network = _first_weights(model, options.seed)
+    settings = _to_try(model.baseline) if options.small else model.baseline
+    inputs, targets = model.tensors(dataset.development)
+    fit_as_published(network, inputs, targets, settings, seed=options.seed, private=False, track=options.track)
+    return accuracy(model, network, dataset.audit)
+
+
+def _around(settings: PublishedSettings, rows: int) -> dict[str, Any]:
+    """What stands beside the published epsilon: its floor, and classic DP of this mechanism and of its neighbour."""
+    steps, rate = settings.steps(rows), settings.sample_rate(rows)
+
+    def classic(noise_multiplier: float) -> float | None:
+        found = worst_case(noise_multiplier=noise_multiplier, sample_rate=rate, steps=steps, delta=DELTA).epsilon
+        return found if np.isfinite(found) else None
+
+    return {
+        "steps": steps,
+        "sample_rate": rate,
+        "floor": float(-np.log(DELTA_MU) / max(LAMBDAS)),
+        # one record can turn the clipped mean of its batch around: it moves by twice the clip
+        "worst_case": classic(settings.sigma / 2) if settings.clipped else None,
+        # the same noise, had each record been clipped to C and not the mean
+        "worst_case_if_records_were_clipped": classic(settings.sigma * settings.batch),
+    }

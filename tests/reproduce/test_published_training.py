@@ -1,0 +1,121 @@
+"""Training as the authors' code does it: its distances, its noise, its epsilon; each against something independent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bayesdp.mechanisms import GaussianLaws, UnequalGaussians
+from bayesdp.reproduce.leakage import smaller
+from bayesdp.reproduce.published_sgd import GAMMA, PublishedSettings, _pair_distances, account, fit_as_published
+from bayesdp.reproduce.published_variational import VariationalSettings, _AsPublished, _relative, fit_variational
+from bayesdp.reproduce.weibull import best
+
+SETTINGS = PublishedSettings(epochs=1, batch=12, sigma=0.1, learning_rate=1.0)
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.standard_normal((36, 5)).astype(np.float32)), torch.from_numpy(rng.integers(0, 3, 36))
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def flat(parts):
+    return torch.cat([part.detach().reshape(-1) for part in parts])
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, clip=0.05), replace(SETTINGS, clipped=False)])
+def test_distances_are_those_of_mean_gradients_without_one_record(rows, model, settings):
+    inputs, targets = rows[0][:12], rows[1][:12]
+    parameters = list(model.parameters())
+    mask = torch.arange(sum(one.numel() for one in parameters)) % 3 > 0
+
+    def mean_of(kept):
+        loss = nn.functional.cross_entropy(model(inputs[kept]), targets[kept])
+        gradient = flat(torch.autograd.grad(loss, parameters)).double()
+        return gradient / max(1.0, gradient.norm() / settings.clip) if settings.clipped else gradient
+
+    without = [mean_of([row for row in range(12) if row != left_out])[mask] for left_out in range(8)]
+    expected = [float((one - other).norm()) for n, one in enumerate(without) for other in without[n + 1 :]]
+    whole = flat(torch.autograd.grad(nn.functional.cross_entropy(model(inputs), targets), parameters))
+    found = _pair_distances(model, inputs[:8], targets[:8], whole, mask, settings)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_step_is_the_clipped_mean_with_noise_on_a_part_of_the_weights(rows):
+    wide = nn.Linear(5, 20_000, bias=False)
+    before = wide.weight.detach().clone()
+    settings = replace(SETTINGS, batch=36, clip=0.01, sigma=5.0, mask=0.1)
+    fit_as_published(wide, *rows, settings)
+    moved = (before - wide.weight.detach()).flatten().double()
+    updated = moved[moved != 0]
+    assert len(updated) / len(moved) == pytest.approx(0.1, abs=0.005)
+    assert float(updated.std()) == pytest.approx(0.05, rel=0.03)  # the mean itself is at most 0.01 long
+
+
+def test_the_accountant_sees_every_step(rows, model):
+    settings = replace(SETTINGS, epochs=3)
+    after = []
+    accountant = fit_as_published(
+        model, *rows, settings, after_epoch=lambda epoch, now: after.append((epoch, now.steps))
+    )
+    assert after == [(1, 3), (2, 6), (3, 9)]
+    assert accountant.total_steps == settings.steps(36) == 9
+    assert accountant.total_gamma == pytest.approx(9 * GAMMA)
+    assert settings.sample_rate(36) == pytest.approx(1 / 3)
+    assert account(settings, 36).steps == 0
+    assert best(accountant, 1e-10) > -np.log(1e-10) / 32  # the floor of the last order
+
+
+def test_without_privacy_it_is_plain_gradient_descent(rows, model):
+    inputs, targets = rows
+    settings = replace(SETTINGS, batch=36, learning_rate=0.5)
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    expected = flat(model.parameters()) - 0.5 * flat(torch.autograd.grad(loss, list(model.parameters())))
+    accountant = fit_as_published(model, inputs, targets, settings, private=False)
+    torch.testing.assert_close(flat(model.parameters()), expected)
+    assert accountant.steps == 0
+
+
+def test_pairs_of_posteriors_cost_what_the_larger_of_both_orders_does():
+    rng = np.random.default_rng(0)
+    means, stds = rng.normal(0, 0.01, (8, 3)), rng.uniform(0.9, 1.1, (8, 3))
+    standard = UnequalGaussians(GaussianLaws(np.zeros((1, 3)), np.ones((1, 3))))
+    found = _AsPublished(mechanism=standard, sample_rate=1.0).log_moment(_relative(means, stds), [2, 4])
+    pairs = [(one, other) for one in range(8) for other in range(one + 1, 8)]
+    for row, (one, other) in zip(found, pairs, strict=True):
+        laws = [GaussianLaws(means[[n]], stds[[n]] ** 2) for n in (one, other)]
+        costs = [UnequalGaussians(a).forward(b, [2, 4])[0] for a, b in (laws, laws[::-1])]
+        np.testing.assert_allclose(row, np.maximum(*costs), rtol=1e-9)
+
+
+def test_a_slower_optimiser_looks_more_private():
+    rng = np.random.default_rng(0)
+    x = np.c_[rng.standard_normal((400, 2)), np.ones(400)]
+    y = (x[:, 0] + 0.3 * rng.standard_normal(400) > 0).astype(np.int64)
+    found = {}
+    for rate in (1e-3, 1e-4):
+        settings = VariationalSettings(steps=300, batch=40, learning_rate=rate)
+        posterior, accountant = fit_variational(x, y, settings)
+        found[rate] = best(accountant)
+        assert posterior.accuracy(x, y, np.random.default_rng(1)) > 0.9
+    assert found[1e-4] < 0.5 * found[1e-3]
+
+
+def test_the_area_counts_pairs_and_its_error_is_that_of_samples():
+    rng = np.random.default_rng(0)
+    members, others = rng.integers(0, 20, 60) / 4, rng.integers(2, 22, 80) / 4
+    counted = np.mean([(one < other) + 0.5 * (one == other) for one in members for other in others])
+    assert smaller(members, others)[0] == pytest.approx(counted)
+    areas = [smaller(rng.normal(0, 1, 100), rng.normal(0.5, 1, 100)) for _ in range(400)]
+    spread = np.std([area for area, _ in areas])
+    assert np.mean([error for _, error in areas]) == pytest.approx(spread, rel=0.15)
