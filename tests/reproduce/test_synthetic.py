@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,23 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path, options):
 def test_an_estimate_of_the_time_is_given():
     assert "minutes" in estimate(TARGETS)
     assert estimate(["lambda-epsilon"]) == "about 5 seconds"
+
+
+def test_the_command(tmp_path):
+    def command(*arguments):
+        return subprocess.run(
+            [Path(sys.executable).parent / "bayesdp", "reproduce", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=120,
+        )
+
+    done = command("lambda-epsilon", "-o", "out")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["out/lambda-epsilon.json", "out/lambda-epsilon.png"]
+    assert done.stderr == "This takes about 5 seconds on two cores.\n"
+    wrong = command("figure 7")
+    assert wrong.returncode == 2
+    assert "target='figure 7'" in wrong.stderr
+    assert len(wrong.stderr.splitlines()) == 1

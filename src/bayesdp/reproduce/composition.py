@@ -22,14 +22,6 @@ TOTAL_STEPS = 100
 _LAMBDA = np.array([16.0])
 _PEOPLE = 500
 _SHARES = {"half": 0.5, "99 %": 0.99}
-_LINES = {
-    "dp_published": ("DP, as published (lambda 16)", "black", "-"),
-    "bdp_published": ("BDP, as published (lambda 16)", "tab:red", "-"),
-    "dp_moments": ("DP, moments, best lambda", "black", "--"),
-    "dp_pld": ("DP, PLD", "black", ":"),
-    "bdp_best": ("BDP, best lambda", "tab:red", "--"),
-    "bdp_norms": ("BDP, norms, best lambda", "tab:blue", "--"),
-}
 
 
 def compute(options: Options) -> Found:
@@ -104,7 +96,7 @@ def draw(found: Found, figure: Any) -> None:
     """Four panels, epsilon over steps; logarithmic, since the settings differ by a thousand."""
     axes = figure.subplots(1, 4, sharey=True)
     for axis, panel in zip(axes, found["panels"], strict=True):
-        for name, (label, colour, style) in _LINES.items():
+        for name, (label, colour, style) in weibull.lines(16).items():
             steps = panel["classic_steps"] if name == "dp_pld" else found["steps"]
             axis.semilogy(steps, panel[name], style, color=colour, label=label)
         axis.set_title(f"noise at the {panel['quantile']:g} quantile", fontsize=9)

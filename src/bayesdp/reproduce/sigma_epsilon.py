@@ -15,14 +15,6 @@ SECONDS = 15.0
 QUANTILES = {"clip": (0.01, 0.5, 0.99), "noclip": (0.05, 0.5, 0.95)}
 _LAMBDA = np.array([24.0])
 _WORDS = {"clip": "clipped for both, at the", "noclip": "clipped for DP only, noise at the"}
-_LINES = {
-    "dp_published": ("DP, as published (lambda 24)", "black", "-"),
-    "bdp_published": ("BDP, as published (lambda 24)", "tab:red", "-"),
-    "dp_moments": ("DP, moments, best lambda", "black", "--"),
-    "dp_pld": ("DP, PLD", "black", ":"),
-    "bdp_best": ("BDP, best lambda", "tab:red", "--"),
-    "bdp_norms": ("BDP, norms, best lambda", "tab:blue", "--"),
-}
 
 
 def compute(options: Options) -> Found:
@@ -80,7 +72,7 @@ def draw(found: Found, figure: Any) -> None:
     """Two rows of three panels."""
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
     for axis, panel in zip(axes.ravel(), found["panels"], strict=True):
-        for name, (label, colour, style) in _LINES.items():
+        for name, (label, colour, style) in weibull.lines(24).items():
             axis.semilogy(found["sigmas"], panel[name], style, color=colour, label=label)
         axis.set_title(f"{_WORDS[panel['mode']]} {panel['quantile']:g} quantile", fontsize=8)
     for axis in axes[1]:

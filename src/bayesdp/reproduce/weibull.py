@@ -26,6 +26,18 @@ _GAMMA = 2.0**-53
 _LEFT, _RIGHT = np.triu_indices(50, 1)
 
 
+def lines(order: int) -> dict[str, tuple[str, str, str]]:
+    """What a panel of a picture shows: label, colour and style, by name; ``order`` is the lambda that was printed."""
+    return {
+        "dp_published": (f"DP, as published (lambda {order})", "black", "-"),
+        "bdp_published": (f"BDP, as published (lambda {order})", "tab:red", "-"),
+        "dp_moments": ("DP, moments, best lambda", "black", "--"),
+        "dp_pld": ("DP, PLD", "black", ":"),
+        "bdp_best": ("BDP, best lambda", "tab:red", "--"),
+        "bdp_norms": ("BDP, norms, best lambda", "tab:blue", "--"),
+    }
+
+
 def gradients(rng: np.random.Generator) -> FloatArray:
     """Of 50 records, [50, 1000]."""
     return rng.weibull(0.5, (50, 1000))
