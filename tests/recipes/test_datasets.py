@@ -161,6 +161,7 @@ def test_an_unknown_name_is_refused():
         (gzip.compress(b"\0\0\x08\x03" + (5).to_bytes(4, "big") * 3 + bytes(7)), "expected 125 values, it has 7"),
         (gzip.compress(bytes(1000))[:-20], "expected a file that can be read"),
     ],
+    ids=["no gzip", "another type", "too few values", "cut off"],  # compressed content has the time in it
 )
 def test_damaged_images_are_refused(tmp_path, content, message):
     write_images(tmp_path, "mnist")
