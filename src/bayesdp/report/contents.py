@@ -91,13 +91,17 @@ def _title(ledger: Ledger) -> str:
 
 def _stamps(ledger: Ledger) -> list[str]:
     weakened = {
-        "everything": "No figure on this page is more than an estimate: it rests on the assumption that",
-        "audit": "Figures for shares of people are no more than estimates, also where they are called sure:",
+        "everything": "No figure on this page is more than an estimate",
+        "audit": "Figures for shares of people are no more than estimates",
     }
     caveats = ledger.history.caveats
     seeded = "NOT FOR RELEASE: noise came from a seed that was given, and whoever knows it can subtract the noise."
     listed = [CAVEATS[name] for name in caveats]
-    said = [f"{weakened[one.weakens]} {one.text}." for one in listed if one.weakens in weakened]
+    said = [
+        f"{weakened[one.weakens]}, also where it says sure. The reason: {one.text}."
+        for one in listed
+        if one.weakens in weakened
+    ]
     return [seeded] * ("seeded" in caveats) + said
 
 

@@ -189,7 +189,7 @@ def _groups(page: Contents) -> Chart:
     return Chart(
         "groups",
         "Groups of people",
-        "The same for each group of audit records that was named."
+        "The same for each group of audit records that was named: claims of the same kinds, direction and confidence."
         + (
             f" {page.groups_left_out} more with fewer records, or too few for any claim, are not shown."
             if page.groups_left_out
