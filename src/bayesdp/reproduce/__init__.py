@@ -8,6 +8,7 @@ lambda_epsilon.py   the figure on lambda of the supplement
 motivation.py       the example of section 3, simulated
 table1.py           Table 1
 leakage.py          Figure 2
+published_accounting.py     the authors' accountant
 published_sgd.py    training as the authors' code does it
 published_images.py         with it, the two image models
 published_variational.py    variational inference as the paper describes it

@@ -19,8 +19,8 @@ from bayesdp.recipes.checkpoint import read_arrays, write_arrays
 from bayesdp.recipes.datasets import Dataset, Rows, load
 from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.reproduce.experiment import Found, Options
+from bayesdp.reproduce.published_accounting import best
 from bayesdp.reproduce.published_sgd import LAMBDAS, PublishedSettings, fit_as_published
-from bayesdp.reproduce.weibull import best
 from bayesdp.whole_file import made_folder
 from bayesdp.worst_case import epsilon as worst_case
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from bayesdp.accountant import BayesianAccountant
-from bayesdp.estimators import StudentT
+from bayesdp.reproduce.published_accounting import as_published
 
 LAMBDAS = (2, 4, 8, 16, 32)
 GAMMA = 1e-15
@@ -56,13 +56,7 @@ class PublishedSettings:
 
 def account(settings: PublishedSettings, rows: int) -> BayesianAccountant:
     """The accountant of such a run, before its first step."""
-    return BayesianAccountant(
-        total_steps=settings.steps(rows),
-        lambdas=LAMBDAS,
-        estimator=StudentT(gamma=GAMMA),
-        conversion="chernoff",
-        as_published=True,
-    )
+    return as_published(settings.steps(rows), LAMBDAS, GAMMA)
 
 
 def fit_as_published(

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from bayesdp.accountant import BayesianAccountant
-from bayesdp.estimators import StudentT
 from bayesdp.mechanisms import GaussianLaws, PoissonSubsampled, UnequalGaussians
+from bayesdp.reproduce.published_accounting import as_published
 from bayesdp.reproduce.published_sgd import GAMMA
 from bayesdp.validation import FloatArray
 
@@ -75,9 +75,7 @@ def fit_variational(
     n, d = x.shape
     standard = UnequalGaussians(GaussianLaws(np.zeros((1, d)), np.ones((1, d))))
     mechanism = _AsPublished(mechanism=standard, sample_rate=settings.batch / n)
-    accountant = BayesianAccountant(
-        settings.steps, LAMBDAS, StudentT(gamma=GAMMA), conversion="chernoff", as_published=True
-    )
+    accountant = as_published(settings.steps, LAMBDAS, GAMMA)
     mean, log_std = np.zeros(d), np.full(d, np.log(settings.first_std))
     for _ in track(range(settings.steps)):
         rows = rng.choice(n, settings.batch, replace=False)

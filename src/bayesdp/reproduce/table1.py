@@ -13,9 +13,9 @@ from bayesdp.recipes.datasets import Rows, load
 from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.recipes.training import train
 from bayesdp.reproduce.experiment import Found, Options, table
+from bayesdp.reproduce.published_accounting import best
 from bayesdp.reproduce.published_images import DELTA_MU, MODELS, trained
 from bayesdp.reproduce.published_variational import LAMBDAS, VariationalSettings, fit_variational
-from bayesdp.reproduce.weibull import best
 
 TITLE = "Table 1"
 SECONDS = 3600.0

@@ -6,16 +6,16 @@ Norms instead of pairs: what one record adds, noise of C; the best of all orders
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
+from bayesdp.accountant import BayesianAccountant
 from bayesdp.conversion import epsilon_from_costs
 from bayesdp.estimators import StudentT
 from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.reproduce import published_accounting
 from bayesdp.validation import FloatArray
 from bayesdp.worst_case import epsilon as worst_case
 
@@ -52,8 +52,7 @@ def pair_distances(of: FloatArray) -> FloatArray:
 
 def as_published(total_steps: int, lambdas: FloatArray) -> BayesianAccountant:
     """The authors' accountant at some orders."""
-    estimator = StudentT(gamma=_GAMMA)
-    return BayesianAccountant(total_steps, lambdas, estimator, conversion="chernoff", as_published=True)
+    return published_accounting.as_published(total_steps, lambdas, _GAMMA)
 
 
 def of_norms(total_steps: int) -> BayesianAccountant:
@@ -61,11 +60,9 @@ def of_norms(total_steps: int) -> BayesianAccountant:
     return BayesianAccountant(total_steps, ALL_LAMBDAS, StudentT(gamma=_GAMMA), conversion="improved")
 
 
-def best(accountant: BayesianAccountant, delta: float = DELTA) -> float:
-    """Epsilon at the best order, also where that is the last."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LastLambdaWarning)
-        return accountant.epsilon(delta)
+def best(accountant: BayesianAccountant) -> float:
+    """Epsilon at the best order."""
+    return published_accounting.best(accountant, DELTA)
 
 
 def moments_accountant(exposure: float, steps: int, lambdas: FloatArray) -> float:

@@ -1,0 +1,22 @@
+"""The authors' accountant, as their code has it; and epsilon at the best of its orders."""
+
+from __future__ import annotations
+
+import warnings
+
+from numpy.typing import ArrayLike
+
+from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
+from bayesdp.estimators import StudentT
+
+
+def as_published(total_steps: int, lambdas: ArrayLike, gamma: float) -> BayesianAccountant:
+    """At some orders, before the first step."""
+    return BayesianAccountant(total_steps, lambdas, StudentT(gamma=gamma), conversion="chernoff", as_published=True)
+
+
+def best(accountant: BayesianAccountant, delta: float) -> float:
+    """Epsilon at the best order, also where that is the last."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LastLambdaWarning)
+        return accountant.epsilon(delta)
