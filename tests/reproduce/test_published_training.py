@@ -10,7 +10,7 @@ from torch import nn
 from bayesdp.mechanisms import GaussianLaws, UnequalGaussians
 from bayesdp.reproduce.leakage import smaller
 from bayesdp.reproduce.published_accounting import best
-from bayesdp.reproduce.published_sgd import GAMMA, PublishedSettings, _pair_distances, account, fit_as_published
+from bayesdp.reproduce.published_sgd import GAMMA, PublishedSettings, _distances, accounts, fit_as_published
 from bayesdp.reproduce.published_variational import VariationalSettings, _AsPublished, _relative, fit_variational
 
 SETTINGS = PublishedSettings(epochs=1, batch=12, sigma=0.1, learning_rate=1.0)
@@ -47,8 +47,10 @@ def test_distances_are_those_of_mean_gradients_without_one_record(rows, model, s
     without = [mean_of([row for row in range(12) if row != left_out])[mask] for left_out in range(8)]
     expected = [float((one - other).norm()) for n, one in enumerate(without) for other in without[n + 1 :]]
     whole = flat(torch.autograd.grad(nn.functional.cross_entropy(model(inputs), targets), parameters))
-    found = _pair_distances(model, inputs[:8], targets[:8], whole, mask, settings)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+    pairs, moves = _distances(model, inputs[:8], targets[:8], whole, mask, settings)
+    np.testing.assert_allclose(pairs, expected, rtol=1e-3, atol=1e-6)
+    with_all = mean_of(list(range(12)))[mask]
+    np.testing.assert_allclose(moves, [float((one - with_all).norm()) for one in without], rtol=1e-3, atol=1e-6)
 
 
 def test_a_step_is_the_clipped_mean_with_noise_on_a_part_of_the_weights(rows):
@@ -65,15 +67,16 @@ def test_a_step_is_the_clipped_mean_with_noise_on_a_part_of_the_weights(rows):
 def test_the_accountant_sees_every_step(rows, model):
     settings = replace(SETTINGS, epochs=3)
     after = []
-    accountant = fit_as_published(
-        model, *rows, settings, after_epoch=lambda epoch, now: after.append((epoch, now.steps))
+    both = fit_as_published(
+        model, *rows, settings, after_epoch=lambda epoch, now: after.append((epoch, now.norms.steps))
     )
     assert after == [(1, 3), (2, 6), (3, 9)]
-    assert accountant.total_steps == settings.steps(36) == 9
-    assert accountant.total_gamma == pytest.approx(9 * GAMMA)
+    assert both.published.steps == both.published.total_steps == settings.steps(36) == 9
+    assert both.published.total_gamma == pytest.approx(9 * GAMMA)
+    assert both.norms.total_gamma == pytest.approx(9 * 8 * GAMMA)  # charged for every order
     assert settings.sample_rate(36) == pytest.approx(1 / 3)
-    assert account(settings, 36).steps == 0
-    assert best(accountant, 1e-10) > -np.log(1e-10) / 32  # the floor of the last order
+    assert accounts(settings, 36).published.steps == 0
+    assert best(both.published, 1e-10) > -np.log(1e-10) / 32  # the floor of the last order
 
 
 def test_without_privacy_it_is_plain_gradient_descent(rows, model):
@@ -81,9 +84,9 @@ def test_without_privacy_it_is_plain_gradient_descent(rows, model):
     settings = replace(SETTINGS, batch=36, learning_rate=0.5)
     loss = nn.functional.cross_entropy(model(inputs), targets)
     expected = flat(model.parameters()) - 0.5 * flat(torch.autograd.grad(loss, list(model.parameters())))
-    accountant = fit_as_published(model, inputs, targets, settings, private=False)
+    both = fit_as_published(model, inputs, targets, settings, private=False)
     torch.testing.assert_close(flat(model.parameters()), expected)
-    assert accountant.steps == 0
+    assert both.published.steps == both.norms.steps == 0
 
 
 def test_pairs_of_posteriors_cost_what_the_larger_of_both_orders_does():

@@ -25,6 +25,18 @@ class Options:
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter
 
 
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """On one thing the paper says."""
+
+    says: str
+    as_published: bool | None
+    "Whether it holds for what the authors' procedure gives; None if that was not computed."
+    accounted_right: bool | None
+    "Whether it holds for what is a bound."
+    why: str
+
+
 class Experiment(Protocol):
     """A module of this package."""
 
@@ -42,6 +54,10 @@ class Experiment(Protocol):
 
     def story(self, found: Found) -> str:
         """What it shows, in Markdown."""
+        ...
+
+    def verdicts(self, found: Found) -> list[Verdict]:
+        """What of the paper holds, by these figures."""
         ...
 
 

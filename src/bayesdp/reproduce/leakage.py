@@ -15,7 +15,7 @@ from scipy import stats
 from torch import nn
 
 from bayesdp.recipes.datasets import Rows
-from bayesdp.reproduce.experiment import Found, Options, short, table
+from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
 from bayesdp.reproduce.published_images import MODELS, ImageModel, trained
 from bayesdp.validation import FloatArray
 
@@ -121,3 +121,17 @@ An AUC of 0.5 is a coin toss. The tests look at means and variances of the dista
 with one of them: whether a difference is significant depends on how many pairs are looked at, how useful it is does
 not. Either way this is no proof that the estimator leaks nothing; the audit set, which was not trained on, needs
 none."""
+
+
+def verdicts(found: Found) -> list[Verdict]:
+    """On both tests, on both data sets."""
+    areas = ", ".join(f"{panel['auc']:.3f} ± {1.96 * panel['auc_error']:.3f}" for panel in found["panels"])
+    return [
+        Verdict(
+            says="Distances of gradients do not tell the training set from the test set (t-test, Levene: p over 0.05).",
+            as_published=None,
+            accounted_right=all(min(panel["t_test"], panel["levene"]) > 0.05 for panel in found["panels"]),
+            why=f"On {found['settings']['pairs']} independent pairs of each. The AUC of guessing by one distance is "
+            f"{areas} ({', '.join(panel['name'] for panel in found['panels'])}); 0.5 is a coin toss.",
+        )
+    ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp.properties import attack_success
-from bayesdp.reproduce.experiment import Found, Options, short, table
+from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
 from bayesdp.validation import FloatArray
 
 TITLE = "The income example (section 3)"
@@ -109,3 +109,28 @@ For the other residents the same noise hides far more. Epsilon of the mean for a
 {table(["epsilon for the rich person", "half of the others", "90 %", "99 %"], epsilons)}
 
 That is the paper's point, and here it holds without any assumption."""
+
+
+def verdicts(found: Found) -> list[Verdict]:
+    """On the attacker and on the others."""
+    attacks, median = found["attacks"], found["others"]["parts"][0]
+    bounded = all(
+        one["optimal"] <= one["bound"] and one["when_sure"] <= one["bound"] + 4 * one["when_sure_error"]
+        for one in attacks
+    )
+    return [
+        Verdict(
+            says="An attacker who sees a mean with epsilon is right with probability at most 1/(1 + e^-epsilon).",
+            as_published=bounded,
+            accounted_right=bounded,
+            why="It is reached for means so high that the attacker is nearly sure; over all outcomes the best guess is "
+            "right with probability 1 - e^(-epsilon/2)/2.",
+        ),
+        Verdict(
+            says="The epsilon that hides the richest hides everyone else far better.",
+            as_published=median < 0.01,
+            accounted_right=median < 0.01,
+            why=f"Half of the others have {median:.2g} times that epsilon or less, proved: noise is set for an income "
+            f"{found['settings']['ratio']:g} times the median.",
+        ),
+    ]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from bayesdp.reproduce.experiment import Found
+from bayesdp.reproduce.experiment import Found, table
 from bayesdp.reproduce.run import TARGETS, experiment
 
 _HEAD = """# The paper, reproduced
@@ -17,7 +17,13 @@ what changes when the accounting is right. This page is written by a program fro
 
     bayesdp reproduce all -o results/reproduction
 
-writes, and `python docs/reproduction.py` then writes the page and its pictures."""
+writes, and `python docs/reproduction.py` then writes the page and its pictures.
+
+## What holds, what does not, and why
+
+*As published*: whether it holds for what the authors' procedure gives here. *Accounted right*: whether it holds when
+the theorem is used where it covers the mechanism (what one record adds, every order charged), or needs no theorem."""
+_WORDS = {True: "holds", False: "**does not hold**", None: ""}
 
 
 def read(folder: Path) -> dict[str, Found]:
@@ -28,7 +34,7 @@ def read(folder: Path) -> dict[str, Found]:
 
 def page(results: Mapping[str, Found]) -> str:
     """In Markdown."""
-    parts = [_HEAD]
+    parts = [_HEAD, _verdicts(results)]
     for target, found in results.items():
         module = experiment(target)
         versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
@@ -39,3 +45,9 @@ def page(results: Mapping[str, Found]) -> str:
             f"`bayesdp reproduce {target}`: {found['seconds']:g} s; {versions}.",
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _verdicts(results: Mapping[str, Found]) -> str:
+    verdicts = [one for target, found in results.items() for one in experiment(target).verdicts(found)]
+    rows = [[one.says, _WORDS[one.as_published], _WORDS[one.accounted_right], one.why] for one in verdicts]
+    return table(["the paper says", "as published", "accounted right", "why"], rows)

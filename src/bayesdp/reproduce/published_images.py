@@ -135,13 +135,13 @@ def trained(model: ImageModel, options: Options) -> tuple[nn.Module, Dataset, Fo
             return network, dataset, kept["found"]
     inputs, targets = model.tensors(dataset.development)
     epsilons: list[float] = []
-    accountant = fit_as_published(
+    both = fit_as_published(
         network,
         inputs,
         targets,
         settings,
         seed=options.seed,
-        after_epoch=lambda _, account: epsilons.append(best(account, DELTA_MU)),
+        after_epoch=lambda _, now: epsilons.append(best(now.published, DELTA_MU)),
         track=options.track,
     )
     found = {
@@ -149,7 +149,8 @@ def trained(model: ImageModel, options: Options) -> tuple[nn.Module, Dataset, Fo
         "baseline": _baseline(model, dataset, options),
         "epsilon": epsilons[-1],
         "epsilon_by_epoch": epsilons,
-        "best_lambda": accountant.best_lambda(DELTA_MU),
+        "best_lambda": both.published.best_lambda(DELTA_MU),
+        "epsilon_of_norms": best(both.norms, DELTA_MU),
         **_around(settings, len(dataset.development)),
     }
     write_arrays(

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bayesdp.accountant import BayesianAccountant
 from bayesdp.conversion import epsilon_from_costs
-from bayesdp.estimators import StudentT
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.reproduce import published_accounting
 from bayesdp.validation import FloatArray
@@ -56,8 +55,8 @@ def as_published(total_steps: int, lambdas: FloatArray) -> BayesianAccountant:
 
 
 def of_norms(total_steps: int) -> BayesianAccountant:
-    """The same theorem with the tighter conversion and failures of the estimator charged for every order."""
-    return BayesianAccountant(total_steps, ALL_LAMBDAS, StudentT(gamma=_GAMMA), conversion="improved")
+    """The accountant of what one record adds, at all orders."""
+    return published_accounting.of_norms(total_steps, ALL_LAMBDAS, _GAMMA)
 
 
 def best(accountant: BayesianAccountant) -> float:
