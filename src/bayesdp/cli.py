@@ -358,8 +358,10 @@ def reproduce(
 
     if not small:
         print(f"This takes {again.estimate(again.chosen(target))} on two cores.", file=sys.stderr)
-    for name in again.reproduce(target, output, seed=seed, small=small, data=data, track=_progress):
+    for name, found in again.reproduce(target, output, seed=seed, small=small, data=data, track=_progress).items():
         print(f"{output / name}.json\n{output / name}.png")
+        for verdict in found["verdicts"]:
+            print(again.Verdict(**verdict).lines())
 
 
 def _version(wanted: bool) -> None:

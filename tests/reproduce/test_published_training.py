@@ -10,7 +10,7 @@ from torch import nn
 from bayesdp.mechanisms import GaussianLaws, UnequalGaussians
 from bayesdp.reproduce.leakage import smaller
 from bayesdp.reproduce.published_accounting import best
-from bayesdp.reproduce.published_sgd import GAMMA, PublishedSettings, _distances, accounts, fit_as_published
+from bayesdp.reproduce.published_sgd import GAMMA, PublishedSettings, accounts, distances, fit_as_published
 from bayesdp.reproduce.published_variational import VariationalSettings, _AsPublished, _relative, fit_variational
 
 SETTINGS = PublishedSettings(epochs=1, batch=12, sigma=0.1, learning_rate=1.0)
@@ -47,7 +47,7 @@ def test_distances_are_those_of_mean_gradients_without_one_record(rows, model, s
     without = [mean_of([row for row in range(12) if row != left_out])[mask] for left_out in range(8)]
     expected = [float((one - other).norm()) for n, one in enumerate(without) for other in without[n + 1 :]]
     whole = flat(torch.autograd.grad(nn.functional.cross_entropy(model(inputs), targets), parameters))
-    pairs, moves = _distances(model, inputs[:8], targets[:8], whole, mask, settings)
+    pairs, moves = distances(model, inputs[:8], targets[:8], whole, mask, settings)
     np.testing.assert_allclose(pairs, expected, rtol=1e-3, atol=1e-6)
     with_all = mean_of(list(range(12)))[mask]
     np.testing.assert_allclose(moves, [float((one - with_all).norm()) for one in without], rtol=1e-3, atol=1e-6)

@@ -10,6 +10,7 @@ import pytest
 
 from bayesdp.reproduce import TARGETS, reproduce
 from bayesdp.reproduce.experiment import Options
+from bayesdp.reproduce.page import read
 from bayesdp.reproduce.run import estimate, experiment
 from oracle_files import rows
 
@@ -66,7 +67,9 @@ def test_sigma_epsilon_as_published(whole):
 
 def test_lambda_epsilon():
     found = computed("lambda-epsilon")
-    assert committed("lambda-epsilon")["lines"] == found["lines"]
+    for line, kept in zip(found["lines"], committed("lambda-epsilon")["lines"], strict=True):
+        for name, value in kept.items():
+            assert line[name] == pytest.approx(value, rel=1e-6), name
     oracle = {(float(row["C"]), int(row["lambda"])): float(row["eps_1e-5"]) for row in rows("lambda_epsilon.csv")}
     for line in found["lines"]:
         assert line["published"] == pytest.approx([oracle[line["clip"], one] for one in found["lambdas"]], rel=1e-3)
@@ -111,8 +114,21 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path, options):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_missing_data_is_noticed_before_anything_is_computed(tmp_path):
+    with pytest.raises(ValueError, match="mnist"):
+        reproduce("all", tmp_path / "out", data=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_of_a_trial_are_not_published(tmp_path):
+    reproduce("lambda-epsilon", tmp_path, small=True)
+    with pytest.raises(ValueError, match="without --small"):
+        read(tmp_path)
+
+
 def test_an_estimate_of_the_time_is_given():
     assert "minutes" in estimate(TARGETS)
+    assert "minutes" in estimate(["leakage"])  # trains first
     assert estimate(["lambda-epsilon"]) == "about 5 seconds"
 
 
@@ -128,7 +144,8 @@ def test_the_command(tmp_path):
 
     done = command("lambda-epsilon", "-o", "out")
     assert done.returncode == 0
-    assert done.stdout.splitlines() == ["out/lambda-epsilon.json", "out/lambda-epsilon.png"]
+    assert done.stdout.splitlines()[:2] == ["out/lambda-epsilon.json", "out/lambda-epsilon.png"]
+    assert "holds as published" in done.stdout
     assert done.stderr == "This takes about 5 seconds on two cores.\n"
     wrong = command("figure 7")
     assert wrong.returncode == 2

@@ -33,8 +33,14 @@ class Verdict:
     as_published: bool | None
     "Whether it holds for what the authors' procedure gives; None if that was not computed."
     accounted_right: bool | None
-    "Whether it holds for what is a bound."
+    "Whether it holds when the theorem is used where it covers the mechanism, or needs no theorem; None if open."
     why: str
+
+    def lines(self) -> str:
+        """To print."""
+        marks = {True: "holds", False: "does not hold", None: "open"}
+        said = f"{marks[self.as_published]} as published, {marks[self.accounted_right]} when accounted right"
+        return f"The paper says: {self.says}\n  {said}. {self.why}"
 
 
 class Experiment(Protocol):

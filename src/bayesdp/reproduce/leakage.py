@@ -3,6 +3,8 @@
 After training as published, distances |g_i - g_j| of pairs of training records and of pairs of test records:
 histograms, a t-test for their means, Levene's test for their variances. All pairs are independent: no record is in two.
 And what an attacker could do with them: the probability that a pair of training records has the smaller distance (AUC).
+As published, distances are between mean gradients of a batch without one record, of all pairs of 100 records in each of
+8 batches: far fewer independent ones than the tests take them for.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from torch import nn
 from bayesdp.recipes.datasets import Rows
 from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
 from bayesdp.reproduce.published_images import MODELS, ImageModel, trained
+from bayesdp.reproduce.published_sgd import distances, mean_gradient
 from bayesdp.validation import FloatArray
 
 TITLE = "Leakage through distances of gradients (Figure 2)"
-SECONDS = 120.0
+SECONDS = 300.0
 _PAIRS = 4000
+_PUBLISHED_BATCHES, _PUBLISHED_RECORDS = 8, 100
 _BINS = 40
+_TESTS = ("t_test", "levene")
 
 
 def compute(options: Options) -> Found:
@@ -38,8 +43,8 @@ def _panel(model: ImageModel, pairs: int, options: Options) -> dict[str, Any]:
     members, others = (
         _distances(model, network, rows, pairs, rng, options) for rows in (dataset.development, dataset.audit)
     )
+    published = [_published_distances(model, network, rows, options) for rows in (dataset.development, dataset.audit)]
     edges = np.histogram_bin_edges(np.concatenate([members, others]), _BINS)
-    means, variances = stats.ttest_ind(members, others, equal_var=False), stats.levene(members, others)
     area, error = smaller(members, others)
     return {
         "name": model.name,
@@ -49,11 +54,31 @@ def _panel(model: ImageModel, pairs: int, options: Options) -> dict[str, Any]:
         "others": np.histogram(others, edges)[0].tolist(),
         "mean_members": float(members.mean()),
         "mean_others": float(others.mean()),
-        "t_test": float(means.pvalue),
-        "levene": float(variances.pvalue),
+        **_tests(members, others),
         "auc": area,
         "auc_error": error,
+        "as_published": {"pairs": len(published[0]), **_tests(published[0], published[1])},
     }
+
+
+def _tests(members: FloatArray, others: FloatArray) -> dict[str, float]:
+    means, variances = stats.ttest_ind(members, others, equal_var=False), stats.levene(members, others)
+    return {"t_test": float(means.pvalue), "levene": float(variances.pvalue)}
+
+
+def _published_distances(model: ImageModel, network: nn.Module, rows: Rows, options: Options) -> FloatArray:
+    """Between mean gradients of a batch without one record, as at a step of training."""
+    settings = model.used_settings(options)
+    generator = torch.Generator().manual_seed(options.seed)
+    batch, few = settings.batch, 10 if options.small else _PUBLISHED_RECORDS
+    order = torch.randperm(len(rows), generator=generator).numpy()
+    found: list[FloatArray] = []
+    for start in options.track(range(0, len(rows) - batch + 1, batch)[:_PUBLISHED_BATCHES]):
+        inputs, targets = model.tensors(rows.take(order[start : start + batch]))
+        mean = mean_gradient(network, inputs, targets)
+        mask = torch.rand(len(mean), generator=generator) < settings.mask
+        found.append(distances(network, inputs[:few], targets[:few], mean, mask, settings)[0])
+    return np.concatenate(found)
 
 
 def _distances(
@@ -99,10 +124,13 @@ def draw(found: Found, figure: Any) -> None:
 
 def story(found: Found) -> str:
     """Tests and attack in a table."""
-    heads = ["", "mean, training", "mean, test", "t-test p", "Levene p", "AUC of the attack", "95 % interval"]
+    heads = ["", "t-test p, as published", "Levene p, as published", "mean, training", "mean, test"]
+    heads += ["t-test p", "Levene p", "AUC of the attack", "95 % interval"]
     rows = [
         [
             panel["name"],
+            panel["as_published"]["t_test"],
+            panel["as_published"]["levene"],
             panel["mean_members"],
             panel["mean_others"],
             panel["t_test"],
@@ -112,8 +140,11 @@ def story(found: Found) -> str:
         ]
         for panel in found["panels"]
     ]
-    return f"""After training as published, {found["settings"]["pairs"]} independent pairs of each set. The paper
-reports p-values well over 0.05 for both tests.
+    return f"""After training as published; the paper reports p-values well over 0.05 for both tests, and no figures.
+*As published*: mean gradients of a batch without one record, clipped and masked as in training; all pairs of 100
+records in each of 8 batches, which the tests take for independent ones though each record is in 99 of them. The other
+columns, and the picture: {found["settings"]["pairs"]} pairs of single records of each set, none of them in two, neither
+clipped nor masked; Welch's t-test.
 
 {table(heads, rows)}
 
@@ -125,13 +156,16 @@ none."""
 
 def verdicts(found: Found) -> list[Verdict]:
     """On both tests, on both data sets."""
-    areas = ", ".join(f"{panel['auc']:.3f} ± {1.96 * panel['auc_error']:.3f}" for panel in found["panels"])
+    panels = found["panels"]
+    values = [panel[test] for panel in panels for test in _TESTS]
+    areas = ", ".join(f"{panel['auc']:.3f} ± {1.96 * panel['auc_error']:.3f}" for panel in panels)
     return [
         Verdict(
-            says="Distances of gradients do not tell the training set from the test set (t-test, Levene: p over 0.05).",
-            as_published=None,
-            accounted_right=all(min(panel["t_test"], panel["levene"]) > 0.05 for panel in found["panels"]),
-            why=f"On {found['settings']['pairs']} independent pairs of each. The AUC of guessing by one distance is "
-            f"{areas} ({', '.join(panel['name'] for panel in found['panels'])}); 0.5 is a coin toss.",
+            says="Distances of gradients do not differ between training and test set (t-test, Levene: p over 0.05).",
+            as_published=min(panel["as_published"][test] for panel in panels for test in _TESTS) > 0.05,
+            accounted_right=len(values) * min(values) > 0.05,
+            why=f"On {found['settings']['pairs']} independent pairs of each, corrected for the number of tests. "
+            "That they do not differ significantly is no proof of anything. The AUC of guessing by one distance is "
+            f"{areas} ({', '.join(panel['name'] for panel in panels)}); 0.5 is a coin toss.",
         )
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bayesdp.reproduce.experiment import Found, table
 from bayesdp.reproduce.run import TARGETS, experiment
+from bayesdp.validation import refuse
 
 _HEAD = """# The paper, reproduced
 
@@ -22,14 +23,19 @@ writes, and `python docs/reproduction.py` then writes the page and its pictures.
 ## What holds, what does not, and why
 
 *As published*: whether it holds for what the authors' procedure gives here. *Accounted right*: whether it holds when
-the theorem is used where it covers the mechanism (what one record adds, every order charged), or needs no theorem."""
-_WORDS = {True: "holds", False: "**does not hold**", None: ""}
+the theorem is used where it covers the mechanism (what one record adds, every order charged), or needs no theorem.
+*Open*: not computed, or no bound was found that would tell."""
+_WORDS = {True: "holds", False: "**does not hold**", None: "open"}
 
 
 def read(folder: Path) -> dict[str, Found]:
     """The results that are there, in their order."""
     paths = {target: folder / f"{target}.json" for target in TARGETS}
-    return {target: json.loads(path.read_text()) for target, path in paths.items() if path.exists()}
+    found = {target: json.loads(path.read_text()) for target, path in paths.items() if path.exists()}
+    for target, one in found.items():
+        if one["small"]:
+            raise refuse(target, "small", f"a whole result: bayesdp reproduce {target} without --small")
+    return found
 
 
 def page(results: Mapping[str, Found]) -> str:
@@ -42,9 +48,14 @@ def page(results: Mapping[str, Found]) -> str:
             f"## {module.TITLE}",
             f"![{module.TITLE}](pictures/reproduction-{target}.png)",
             module.story(found),
-            f"`bayesdp reproduce {target}`: {found['seconds']:g} s; {versions}.",
+            f"`bayesdp reproduce {target}{_seed(found)}`: {found['seconds']:g} s; {versions}.",
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _seed(found: Found) -> str:
+    """As an option, if there is chance in it."""
+    return f" --seed {found['settings']['seed']}" if "seed" in found["settings"] else ""
 
 
 def _verdicts(results: Mapping[str, Found]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 from numpy.typing import ArrayLike
@@ -25,3 +26,9 @@ def best(accountant: BayesianAccountant, delta: float) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LastLambdaWarning)
         return accountant.epsilon(delta)
+
+
+def floor(accountant: BayesianAccountant, delta: float) -> dict[str, float]:
+    """The part of epsilon that stood there before the first step, at the order that is the best now."""
+    order = accountant.best_lambda(delta)
+    return {"best_lambda": order, "floor": -math.log(delta) / order}

@@ -8,6 +8,8 @@ Trained models are kept in the folder of the results: the table and the check fo
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -21,14 +23,15 @@ from bayesdp.recipes.checkpoint import read_arrays, write_arrays
 from bayesdp.recipes.datasets import Dataset, Rows, load
 from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.reproduce.experiment import Found, Options
-from bayesdp.reproduce.published_accounting import best
-from bayesdp.reproduce.published_sgd import LAMBDAS, PublishedSettings, fit_as_published
+from bayesdp.reproduce.published_accounting import best, floor
+from bayesdp.reproduce.published_sgd import PublishedSettings, fit_as_published
 from bayesdp.whole_file import made_folder
 from bayesdp.worst_case import epsilon as worst_case
 
 DELTA = 1e-5
 DELTA_MU = 1e-10
 _FEW = 128
+_FORMAT = 2  # of the kept models; raised when what is found about them changes
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ class ImageModel:
     "Without clipping, noise and mask."
     dataset: Callable[[Options], Dataset]
     network: Callable[[], nn.Module]
+    gradient_bound: float | None = None
+    "Of a record, where the network itself has one."
+
+    def used_settings(self, options: Options) -> PublishedSettings:
+        """Those of the table, or a few steps of them."""
+        return _to_try(self.settings) if options.small else self.settings
 
     def tensors(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs as the network takes them, and classes."""
@@ -126,6 +135,8 @@ MODELS = {
         PublishedSettings(epochs=10, batch=512, sigma=0.0, learning_rate=0.001, adam=True),
         _cifar,
         lambda: nn.Linear(1280, 10),
+        # softmax less one-hot is at most sqrt 2 long, a row of features sqrt 1280, and 1 for the bias; rounded up
+        gradient_bound=1.0001 * math.sqrt(2 * 1281),
     ),
 }
 
@@ -133,16 +144,23 @@ MODELS = {
 def trained(model: ImageModel, options: Options) -> tuple[nn.Module, Dataset, Found]:
     """The network, trained on all development rows; its data; accuracy on the test set, epsilon after each epoch."""
     dataset = model.dataset(options)
-    settings = _to_try(model.settings) if options.small else model.settings
+    settings = model.used_settings(options)
     path = made_folder("output", options.folder / "models") / f"{model.name}-seed-{options.seed}.safetensors"
-    about = {"settings": asdict(settings), "rows": len(dataset.development), "seed": options.seed}
     network = _first_weights(model, options.seed)
+    inputs, targets = model.tensors(dataset.development)
+    about = {
+        "settings": asdict(settings),
+        "seed": options.seed,
+        "rows": len(inputs),
+        "inputs": float(inputs.double().sum()),
+        "first_weights": _digest(network),
+        "format": _FORMAT,
+    }
     if path.exists():
         arrays, kept = read_arrays(path)
         if kept["about"] == about:
             network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
             return network, dataset, kept["found"]
-    inputs, targets = model.tensors(dataset.development)
     epsilons: list[float] = []
     both = fit_as_published(
         network,
@@ -158,9 +176,9 @@ def trained(model: ImageModel, options: Options) -> tuple[nn.Module, Dataset, Fo
         "baseline": _baseline(model, dataset, options),
         "epsilon": epsilons[-1],
         "epsilon_by_epoch": epsilons,
-        "best_lambda": both.published.best_lambda(DELTA_MU),
+        **floor(both.published, DELTA_MU),
         "epsilon_of_norms": best(both.norms, DELTA_MU),
-        **_around(settings, len(dataset.development)),
+        **_classic(model, settings, len(inputs)),
     }
     write_arrays(
         path, {name: one.numpy() for name, one in network.state_dict().items()}, {"about": about, "found": found}
@@ -174,6 +192,14 @@ def accuracy(model: ImageModel, network: nn.Module, rows: Rows) -> float:
     with torch.no_grad():
         guessed = torch.cat([network(part).argmax(1) for part in inputs.split(1000)])
     return float((guessed == targets).double().mean())
+
+
+def _digest(network: nn.Module) -> str:
+    """Of the layers and their weights: another network is trained anew."""
+    digest = hashlib.sha256(str(network).encode())
+    for one in network.state_dict().values():
+        digest.update(one.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _first_weights(model: ImageModel, seed: int) -> nn.Module:
@@ -190,20 +216,23 @@ def _baseline(model: ImageModel, dataset: Dataset, options: Options) -> float:
     return accuracy(model, network, dataset.audit)
 
 
-def _around(settings: PublishedSettings, rows: int) -> dict[str, Any]:
-    """What stands beside the published epsilon: its floor, and classic DP of this mechanism and of its neighbour."""
-    steps, rate = settings.steps(rows), settings.sample_rate(rows)
+def _classic(model: ImageModel, settings: PublishedSettings, rows: int) -> dict[str, Any]:
+    """Classic DP of this mechanism, and had each record been clipped. Batches are shuffled: a record is in one of them
+    in each epoch, without amplification by sampling."""
 
-    def classic(noise_multiplier: float) -> float | None:
-        found = worst_case(noise_multiplier=noise_multiplier, sample_rate=rate, steps=steps, delta=DELTA).epsilon
-        return found if np.isfinite(found) else None
+    def epsilon(noise_multiplier: float, sample_rate: float, steps: int) -> float:
+        return worst_case(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=DELTA).epsilon
 
+    # a record moves the mean of its batch by a part of its gradient; or a clipped mean by twice the clip at most
+    moves = [2 * settings.clip] if settings.clipped else []
+    if model.gradient_bound is not None:
+        moves.append(model.gradient_bound / settings.batch)
+    clipped = settings.sigma * settings.batch
+    steps = settings.steps(rows)
     return {
         "steps": steps,
-        "sample_rate": rate,
-        "floor": float(-np.log(DELTA_MU) / max(LAMBDAS)),
-        # one record can turn the clipped mean of its batch around: it moves by twice the clip
-        "worst_case": classic(settings.sigma / 2) if settings.clipped else None,
-        # the same noise, had each record been clipped to C and not the mean
-        "worst_case_if_records_were_clipped": classic(settings.sigma * settings.batch),
+        "sample_rate": settings.sample_rate(rows),
+        "worst_case": epsilon(settings.noise_std / min(moves), 1.0, settings.epochs) if moves else None,
+        "worst_case_if_records_were_clipped": epsilon(clipped, 1.0, settings.epochs),
+        "and_batches_poisson_samples": epsilon(clipped, settings.sample_rate(rows), steps),
     }

@@ -85,7 +85,7 @@ def fit_as_published(
 ) -> Accounts:
     """Train ``model`` in place; without ``private`` neither clipped nor noisy nor masked, for comparison."""
     generator = torch.Generator().manual_seed(seed)
-    parameters = [one for one in model.parameters() if one.requires_grad]
+    parameters = _trained(model)
     weights = _flat(one.detach() for one in parameters)
     optimizer = _optimizer(weights, settings)
     both = accounts(settings, len(inputs))
@@ -96,14 +96,14 @@ def fit_as_published(
         if step % batches == 0:
             order = torch.randperm(len(inputs), generator=generator)
         rows = order[step % batches * settings.batch :][: settings.batch]
-        mean = _gradient(model(inputs[rows]), targets[rows], parameters)
+        mean = mean_gradient(model, inputs[rows], targets[rows])
         if private:
-            mask = torch.rand(len(mean), generator=generator) < settings.mask
-            few = rows[:_LEFT_OUT]
-            pairs, moves = _distances(model, inputs[few], targets[few], mean, mask, settings)
+            few, seen = rows[:_LEFT_OUT], _mask(mean, settings, generator)
+            pairs, moves = distances(model, inputs[few], targets[few], mean, seen, settings)
             both.published.step(pairs, **noise)
             both.norms.step(moves, **noise)
-            mean = (_clip(mean, settings) + settings.noise_std * torch.randn(len(mean), generator=generator)) * mask
+            updated = _mask(mean, settings, generator)  # not the one that was accounted, as in the authors' code
+            mean = (_clip(mean, settings) + settings.noise_std * torch.randn(len(mean), generator=generator)) * updated
         if settings.decay:
             optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - step / settings.steps(len(inputs)))
         weights.grad = mean
@@ -122,16 +122,25 @@ def _optimizer(weights: torch.Tensor, settings: PublishedSettings) -> torch.opti
     return kind([weights], lr=settings.learning_rate)
 
 
-def _gradient(outputs: torch.Tensor, targets: torch.Tensor, parameters: list[nn.Parameter]) -> torch.Tensor:
-    loss = nn.functional.cross_entropy(outputs, targets)
-    return _flat(torch.autograd.grad(loss, parameters))
+def _mask(mean: torch.Tensor, settings: PublishedSettings, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(len(mean), generator=generator) < settings.mask
+
+
+def mean_gradient(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Of a batch, flat."""
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    return _flat(torch.autograd.grad(loss, _trained(model)))
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [one for one in model.parameters() if one.requires_grad]
 
 
 def _flat(parts: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.cat([one.reshape(-1) for one in parts])
 
 
-def _distances(
+def distances(
     model: nn.Module,
     inputs: torch.Tensor,
     targets: torch.Tensor,
@@ -139,8 +148,8 @@ def _distances(
     mask: torch.Tensor,
     settings: PublishedSettings,
 ) -> tuple[FloatArray, FloatArray]:
-    """Between mean gradients of the batch without one record, [28], and from the mean of them all, [8]."""
-    parameters = [one for one in model.parameters() if one.requires_grad]
+    """Between mean gradients of a batch without one of the k given records, [k (k - 1) / 2]; from ``mean``, [k]."""
+    parameters = _trained(model)
     losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
     without: list[torch.Tensor] = []
     for loss in losses:
