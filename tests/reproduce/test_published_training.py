@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from bayesdp.accountant import BayesianAccountant
+from bayesdp.estimators import StudentT
 from bayesdp.mechanisms import GaussianLaws, UnequalGaussians
 from bayesdp.reproduce.leakage import smaller
-from bayesdp.reproduce.published_accounting import best
-from bayesdp.reproduce.published_sgd import GAMMA, PublishedSettings, accounts, distances, fit_as_published
+from bayesdp.reproduce.published_accounting import GAMMA, LAMBDAS, account, as_published, best, floor
+from bayesdp.reproduce.published_sgd import Distances, PublishedSettings, distances, fit_as_published
 from bayesdp.reproduce.published_variational import VariationalSettings, _AsPublished, _relative, fit_variational
 
 SETTINGS = PublishedSettings(epochs=1, batch=12, sigma=0.1, learning_rate=1.0)
@@ -66,16 +68,20 @@ def test_a_step_is_the_clipped_mean_with_noise_on_a_part_of_the_weights(rows):
 
 def test_the_accountant_sees_every_step(rows, model):
     settings = replace(SETTINGS, epochs=3)
-    after = []
-    both = fit_as_published(
-        model, *rows, settings, after_epoch=lambda epoch, now: after.append((epoch, now.norms.steps))
-    )
-    assert after == [(1, 3), (2, 6), (3, 9)]
+    seen = fit_as_published(model, *rows, settings)
+    assert seen.pairs.shape == (9, 28)
+    assert seen.moves.shape == (9, 8)
+    both = account(seen, settings, 36, 2 * settings.clip, 1e-10)
+    assert len(both.by_epoch) == 3
+    assert both.by_epoch == sorted(both.by_epoch)
+    by_hand = BayesianAccountant(9, LAMBDAS, StudentT(gamma=GAMMA), conversion="chernoff", as_published=True)
+    for pairs in seen.pairs:
+        by_hand.step(pairs, noise_std=0.1, sample_rate=1 / 3)
+    assert both.by_epoch[-1] == best(by_hand, 1e-10)
     assert both.published.steps == both.published.total_steps == settings.steps(36) == 9
     assert both.published.total_gamma == pytest.approx(9 * GAMMA)
     assert both.norms.total_gamma == pytest.approx(9 * 8 * GAMMA)  # charged for every order
     assert settings.sample_rate(36) == pytest.approx(1 / 3)
-    assert accounts(settings, 36).published.steps == 0
     assert best(both.published, 1e-10) > -np.log(1e-10) / 32  # the floor of the last order
 
 
@@ -84,9 +90,30 @@ def test_without_privacy_it_is_plain_gradient_descent(rows, model):
     settings = replace(SETTINGS, batch=36, learning_rate=0.5)
     loss = nn.functional.cross_entropy(model(inputs), targets)
     expected = flat(model.parameters()) - 0.5 * flat(torch.autograd.grad(loss, list(model.parameters())))
-    both = fit_as_published(model, inputs, targets, settings, private=False)
+    seen = fit_as_published(model, inputs, targets, settings, private=False)
     torch.testing.assert_close(flat(model.parameters()), expected)
-    assert both.published.steps == both.norms.steps == 0
+    assert not seen.pairs.size
+
+
+def test_records_that_move_the_mean_alike_cost_what_the_largest_move_does():
+    settings = replace(SETTINGS, epochs=1, batch=36, sigma=10.0)
+    seen = Distances(pairs=np.linspace(0.1, 0.2, 28)[None], moves=np.full((1, 8), 0.01))
+    alike = account(seen, settings, 36, 2.0, 1e-5).norms
+    largest = account(Distances(seen.pairs, np.full((1, 8), 2.0)), settings, 36, 2.0, 1e-5).norms
+    assert best(alike, 1e-5) == pytest.approx(best(largest, 1e-5))
+
+
+def test_the_floor_rises_when_steps_make_high_orders_useless():
+    published = as_published(2, LAMBDAS, GAMMA)
+    published.step(np.linspace(1e-4, 2e-4, 28), noise_std=1.0, sample_rate=1.0)
+    nothing = -np.log(1e-10) / 32
+    assert floor(published, 1e-10) == pytest.approx(
+        {"best_lambda": 32, "floor": nothing, "before_the_first_step": nothing}
+    )
+    published.step(np.linspace(1.0, 2.0, 28), noise_std=1.0, sample_rate=1.0)
+    after = floor(published, 1e-10)
+    assert after["best_lambda"] < 32
+    assert after["floor"] > after["before_the_first_step"] == pytest.approx(nothing)
 
 
 def test_pairs_of_posteriors_cost_what_the_larger_of_both_orders_does():
@@ -119,6 +146,7 @@ def test_the_area_counts_pairs_and_its_error_is_that_of_samples():
     members, others = rng.integers(0, 20, 60) / 4, rng.integers(2, 22, 80) / 4
     counted = np.mean([(one < other) + 0.5 * (one == other) for one in members for other in others])
     assert smaller(members, others)[0] == pytest.approx(counted)
+    assert smaller(np.zeros(50), np.ones(40)) == (1.0, 1 / 40)  # not 0
     areas = [smaller(rng.normal(0, 1, 100), rng.normal(0.5, 1, 100)) for _ in range(400)]
     spread = np.std([area for area, _ in areas])
     assert np.mean([error for _, error in areas]) == pytest.approx(spread, rel=0.15)

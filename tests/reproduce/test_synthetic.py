@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bayesdp.reproduce import TARGETS, reproduce
-from bayesdp.reproduce.experiment import Options
+from bayesdp.reproduce.experiment import Options, for_json
 from bayesdp.reproduce.page import read
-from bayesdp.reproduce.run import estimate, experiment
+from bayesdp.reproduce.run import Reproduction, experiment
 from oracle_files import rows
 
 RESULTS = Path(__file__).parents[2] / "results" / "reproduction"
@@ -100,8 +100,8 @@ def test_another_seed_gives_other_figures_of_bdp_only():
 def test_every_target_writes_its_figures_and_its_picture(tmp_path):
     for target in ("lambda-epsilon", "motivation", "sigma-epsilon"):
         found = reproduce(target, tmp_path / "out", small=True)[target]
-        assert json.loads((tmp_path / "out" / f"{target}.json").read_text()) == found
-        assert (tmp_path / "out" / f"{target}.png").read_bytes().startswith(b"\x89PNG")
+        assert json.loads((tmp_path / "out" / f"{target}-small.json").read_text()) == found
+        assert (tmp_path / "out" / f"{target}-small.png").read_bytes().startswith(b"\x89PNG")
         assert found["versions"]["bayesdp"]
 
 
@@ -120,16 +120,33 @@ def test_missing_data_is_noticed_before_anything_is_computed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_results_of_a_trial_are_not_published(tmp_path):
-    reproduce("lambda-epsilon", tmp_path, small=True)
-    with pytest.raises(ValueError, match="without --small"):
-        read(tmp_path)
+def test_a_trial_leaves_whole_results_alone_and_says_nothing_of_the_paper(tmp_path):
+    whole = reproduce("lambda-epsilon", tmp_path)["lambda-epsilon"]
+    trial = reproduce("lambda-epsilon", tmp_path, small=True)["lambda-epsilon"]
+    assert read(tmp_path) == {"lambda-epsilon": whole}
+    assert whole["verdicts"]
+    assert not trial["verdicts"]
+    assert {path.stem for path in tmp_path.iterdir()} == {"lambda-epsilon", "lambda-epsilon-small"}
 
 
-def test_an_estimate_of_the_time_is_given():
-    assert "minutes" in estimate(TARGETS)
-    assert "minutes" in estimate(["leakage"])  # trains first
-    assert estimate(["lambda-epsilon"]) == "about 5 seconds"
+def test_an_estimate_of_the_time_is_given(tmp_path):
+    def seconds(*targets):
+        options = Options(folder=tmp_path)
+        return Reproduction({one: experiment(one) for one in targets}, options, lambda items, what: items).estimate()
+
+    assert seconds("lambda-epsilon") == "about 5 seconds"
+    assert "minutes" in seconds(*TARGETS)
+    alone = experiment("leakage").SECONDS
+    before = int(seconds("leakage").split()[1])
+    assert before > alone / 60 + 20  # trains first
+    for name in ("mnist", "cifar10"):
+        (tmp_path / "models").mkdir(exist_ok=True)
+        (tmp_path / "models" / f"{name}-seed-0.safetensors").touch()
+    assert seconds("leakage") == f"about {round(alone / 60)} minutes"
+
+
+def test_what_is_not_finite_is_null_in_json():
+    assert for_json({"a": [1.0, math.inf, (math.nan, 2)], "b": "x"}) == {"a": [1.0, None, [None, 2]], "b": "x"}
 
 
 def test_the_command(tmp_path):
@@ -147,7 +164,10 @@ def test_the_command(tmp_path):
     assert done.stdout.splitlines()[:2] == ["out/lambda-epsilon.json", "out/lambda-epsilon.png"]
     assert "holds as published" in done.stdout
     assert done.stderr == "This takes about 5 seconds on two cores.\n"
-    wrong = command("figure 7")
-    assert wrong.returncode == 2
-    assert "target='figure 7'" in wrong.stderr
-    assert len(wrong.stderr.splitlines()) == 1
+    as_json = json.loads(command("lambda-epsilon", "-o", "out", "--json").stdout)
+    assert as_json["lambda-epsilon"]["lines"] == json.loads((tmp_path / "out/lambda-epsilon.json").read_text())["lines"]
+    for arguments, words in ((["figure 7"], "target='figure 7'"), (["lambda-epsilon", "--seed", "-1"], "seed=-1")):
+        wrong = command(*arguments)
+        assert wrong.returncode == 2
+        assert words in wrong.stderr
+        assert len(wrong.stderr.splitlines()) == 1

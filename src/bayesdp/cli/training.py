@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,19 +92,26 @@ def reproduce(
     small: Annotated[
         bool, typer.Option("--small", help="A few steps, to try it; says nothing about the paper.")
     ] = False,
+    json_: Json = False,
 ) -> None:
     """Compute an experiment of the paper again: JSON and a picture, the published value beside ours.
 
     Example: bayesdp reproduce lambda-epsilon
     """
-    from bayesdp.reproduce import run as again
+    from bayesdp.reproduce.experiment import Verdict
+    from bayesdp.reproduce.run import prepare
 
+    prepared = prepare(target, output, seed=seed, small=small, data=data, track=progress)
     if not small:
-        print(f"This takes {again.estimate(again.chosen(target))} on two cores.", file=sys.stderr)
-    for name, found in again.reproduce(target, output, seed=seed, small=small, data=data, track=progress).items():
-        print(f"{output / name}.json\n{output / name}.png")
-        for verdict in found["verdicts"]:
-            print(again.Verdict(**verdict).lines())
+        print(f"This takes {prepared.estimate()} on two cores.", file=sys.stderr)
+    found: dict[str, Any] = {}
+    for name, result in prepared:
+        found[name] = result
+        if not json_:
+            verdicts = [Verdict(**one).lines() for one in result["verdicts"]]
+            print(prepared.path(name, "json"), prepared.path(name, "png"), *verdicts, sep="\n", flush=True)
+    if json_:
+        print(json.dumps(found, indent=2, allow_nan=False))
 
 
 def _open_browser(address: str) -> None:

@@ -6,11 +6,11 @@ composition.py      Figure 1
 sigma_epsilon.py    the two figures on sigma of the supplement
 lambda_epsilon.py   the figure on lambda of the supplement
 motivation.py       the example of section 3, simulated
-table1.py           Table 1
+table1.py           Table 1; table1_story.py: what it says
 leakage.py          Figure 2
-published_accounting.py     the authors' accountant
 published_sgd.py    training as the authors' code does it
-published_images.py         with it, the two image models
+published_accounting.py     the authors' accountant, also of such a run
+published_images.py         the two image models
 published_variational.py    variational inference as the paper describes it
 run.py              one of them or all: JSON, picture, progress
 page.py             the page of the documentation, from the results

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 Found = dict[str, Any]
 """What was computed, for JSON."""
@@ -70,6 +71,15 @@ class Experiment(Protocol):
 def short(values: Iterable[float], digits: int = 8) -> list[float]:
     """So many digits of each, to keep files readable."""
     return [float(f"{value:.{digits}g}") for value in values]
+
+
+def for_json(value: Any) -> Any:
+    """The same with None for what is not finite, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: for_json(one) for name, one in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [for_json(one) for one in cast(Sequence[Any], value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -60,7 +60,14 @@ def draw(found: Found, figure: Any) -> None:
 
 def story(found: Found) -> str:
     """The minima in a table."""
-    heads = ["C", "best lambda", "epsilon there, as published", "tighter conversion", "RDP, any order", "PLD"]
+    heads = [
+        "C",
+        "best lambda",
+        "epsilon there, as published",
+        "tighter conversion",
+        "RDP, dp-accounting's orders",
+        "PLD",
+    ]
     rows = [
         [f"{one['clip']:g}", one["best_lambda"], f"{one['best']:.5f}", one["best_improved"], one["rdp"], one["pld"]]
         for one in found["lines"]
@@ -82,7 +89,7 @@ def verdicts(found: Found) -> list[Verdict]:
             as_published=lowest["best_lambda"] == max(found["lambdas"]),
             accounted_right=None,
             why=f"At C = {lowest['clip']:g} the best is at the end of the grid, {lowest['best_lambda']}, with "
-            f"{lowest['best']:.3g}; RDP over any order gives {lowest['rdp']:.3g}, privacy loss distributions "
-            f"{lowest['pld']:.3g}.",
+            f"{lowest['best']:.3g}; RDP at dp-accounting's orders gives {lowest['rdp']:.3g}, privacy loss "
+            f"distributions {lowest['pld']:.3g}.",
         )
     ]

@@ -123,15 +123,15 @@ def verdicts(found: Found) -> list[Verdict]:
             says="An attacker who sees a mean with epsilon is right with probability at most 1/(1 + e^-epsilon).",
             as_published=None,
             accounted_right=bounded,
-            why="It is reached for means so high that the attacker is nearly sure; over all outcomes the best guess is "
-            "right with probability 1 - e^(-epsilon/2)/2.",
+            why="It is reached for means as high as the one with the person, or higher; over all outcomes the best "
+            "guess is right with probability 1 - e^(-epsilon/2)/2.",
         ),
         Verdict(
             says="The epsilon that hides the richest hides everyone else far better.",
             as_published=None,
             accounted_right=median < 0.01,
-            why=f"Half of the others have {median:.2g} times that epsilon or less: with noise and denominator fixed "
-            "beforehand epsilon is proportional to the income, and noise was set for one "
+            why=f"Half of the others have {median:.2g} times that epsilon or less, by construction: with noise and "
+            "denominator fixed beforehand epsilon is proportional to the income, and noise was set for one "
             f"{found['settings']['ratio']:g} times the median.",
         ),
     ]

@@ -1,9 +1,9 @@
 """DP-SGD as the authors' code does it: the mean of a batch is clipped, not its records, and accounted by pairs.
 
 For reproduction only. At each step noise of standard deviation sigma C is added to the mean gradient of a shuffled
-batch, clipped to C as a whole (or not at all), and a random part of the weights is updated. The accountant sees the
-28 distances between the gradients of that batch without its first, second, ... eighth record. Beside it stands the
-same theorem for what it covers: how far one of these records moves the mean.
+batch, clipped to C as a whole (or not at all), and a random part of the weights is updated. What the accountant will
+see is written down: the 28 distances between the gradients of that batch without its first, second, ... eighth record,
+and beside them how far each of these records moves the mean.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from bayesdp.accountant import BayesianAccountant
-from bayesdp.reproduce.published_accounting import as_published, of_norms
 from bayesdp.validation import FloatArray
 
-LAMBDAS = (2, 4, 8, 16, 32)
-MORE_LAMBDAS = (*LAMBDAS, 64, 128, 256)
-GAMMA = 1e-15
 _LEFT_OUT = 8
 
 
@@ -57,19 +53,13 @@ class PublishedSettings:
 
 
 @dataclass(frozen=True)
-class Accounts:
-    """Two of the same run."""
+class Distances:
+    """Of a whole run, for the accountant."""
 
-    published: BayesianAccountant
-    "Of pairs, as in the authors' code."
-    norms: BayesianAccountant
-    "Of single records, more orders, the tighter conversion: under the paper's assumptions, but as its theorem has it."
-
-
-def accounts(settings: PublishedSettings, rows: int) -> Accounts:
-    """Before the first step."""
-    steps = settings.steps(rows)
-    return Accounts(as_published(steps, LAMBDAS, GAMMA), of_norms(steps, MORE_LAMBDAS, GAMMA))
+    pairs: FloatArray
+    "Between mean gradients of a batch without one of eight records, [steps, 28]; as in the authors' code."
+    moves: FloatArray
+    "How far each of the eight moves the mean of its batch, [steps, 8]."
 
 
 def fit_as_published(
@@ -80,16 +70,14 @@ def fit_as_published(
     *,
     seed: int = 0,
     private: bool = True,
-    after_epoch: Callable[[int, Accounts], None] | None = None,
     track: Callable[[range], Iterable[int]] = iter,
-) -> Accounts:
+) -> Distances:
     """Train ``model`` in place; without ``private`` neither clipped nor noisy nor masked, for comparison."""
     generator = torch.Generator().manual_seed(seed)
     parameters = _trained(model)
     weights = _flat(one.detach() for one in parameters)
     optimizer = _optimizer(weights, settings)
-    both = accounts(settings, len(inputs))
-    noise = {"noise_std": settings.noise_std, "sample_rate": settings.sample_rate(len(inputs))}
+    seen: list[tuple[FloatArray, FloatArray]] = []
     batches = len(inputs) // settings.batch
     order = torch.arange(0)
     for step in track(range(settings.epochs * batches)):
@@ -98,10 +86,8 @@ def fit_as_published(
         rows = order[step % batches * settings.batch :][: settings.batch]
         mean = mean_gradient(model, inputs[rows], targets[rows])
         if private:
-            few, seen = rows[:_LEFT_OUT], _mask(mean, settings, generator)
-            pairs, moves = distances(model, inputs[few], targets[few], mean, seen, settings)
-            both.published.step(pairs, **noise)
-            both.norms.step(moves, **noise)
+            few, mask = rows[:_LEFT_OUT], _mask(mean, settings, generator)
+            seen.append(distances(model, inputs[few], targets[few], mean, mask, settings))
             updated = _mask(mean, settings, generator)  # not the one that was accounted, as in the authors' code
             mean = (_clip(mean, settings) + settings.noise_std * torch.randn(len(mean), generator=generator)) * updated
         if settings.decay:
@@ -112,9 +98,7 @@ def fit_as_published(
             parts = torch.split_with_sizes(weights, [one.numel() for one in parameters])
             for parameter, part in zip(parameters, parts, strict=True):
                 parameter.copy_(part.view(parameter.shape))
-        if after_epoch is not None and (step + 1) % batches == 0:
-            after_epoch((step + 1) // batches, both)
-    return both
+    return Distances(np.array([pairs for pairs, _ in seen]), np.array([moves for _, moves in seen]))
 
 
 def _optimizer(weights: torch.Tensor, settings: PublishedSettings) -> torch.optim.Optimizer:

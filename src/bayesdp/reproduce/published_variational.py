@@ -8,7 +8,6 @@ the learning rate: a slower optimiser looks more private. It exists only here, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +16,7 @@ from scipy.special import expit
 
 from bayesdp.accountant import BayesianAccountant
 from bayesdp.mechanisms import GaussianLaws, PoissonSubsampled, UnequalGaussians
-from bayesdp.reproduce.published_accounting import as_published
-from bayesdp.reproduce.published_sgd import GAMMA
+from bayesdp.reproduce.published_accounting import GAMMA, as_published
 from bayesdp.validation import FloatArray
 
 LAMBDAS = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -68,7 +66,6 @@ def fit_variational(
     settings: VariationalSettings,
     *,
     seed: int = 0,
-    track: Callable[[range], Iterable[int]] = iter,
 ) -> tuple[Posterior, BayesianAccountant]:
     """Rows x [n, d], classes y of 0 and 1."""
     rng = np.random.default_rng(seed)
@@ -77,7 +74,7 @@ def fit_variational(
     mechanism = _AsPublished(mechanism=standard, sample_rate=settings.batch / n)
     accountant = as_published(settings.steps, LAMBDAS, GAMMA)
     mean, log_std = np.zeros(d), np.full(d, np.log(settings.first_std))
-    for _ in track(range(settings.steps)):
+    for _ in range(settings.steps):
         rows = rng.choice(n, settings.batch, replace=False)
         noise = rng.standard_normal(d)
         std = np.exp(log_std)

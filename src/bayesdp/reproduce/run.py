@@ -7,8 +7,8 @@ import json
 import platform
 import time
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -16,16 +16,13 @@ from typing import Any, Protocol, cast
 
 from bayesdp import validation
 from bayesdp.recipes.datasets import load
-from bayesdp.reproduce.experiment import Experiment, Found, Options, Verdict
+from bayesdp.reproduce.experiment import Experiment, Found, Options, for_json
 from bayesdp.validation import InvalidInputError, refuse
 from bayesdp.version import __version__
 from bayesdp.whole_file import made_folder, write_text, write_whole
 
-__all__ = ["TARGETS", "Track", "Verdict", "chosen", "draw", "estimate", "experiment", "reproduce"]
 TARGETS = ("composition", "sigma-epsilon", "lambda-epsilon", "motivation", "table1", "leakage")
 _DATA = {"table1": ("mnist", "cifar10", "abalone", "adult"), "leakage": ("mnist", "cifar10")}
-_TRAINING_SECONDS = 2900.0
-"""Of the two image models, which those targets share."""
 _WIDTH, _HEIGHT = 10.0, 4.5
 
 
@@ -47,20 +44,57 @@ def experiment(target: str) -> Experiment:
         raise InvalidInputError(f"{error.name}=missing: {target} needs pip install 'bayesdp[demo]'.") from None
 
 
-def chosen(target: str) -> tuple[str, ...]:
-    """The targets that a name stands for."""
-    return TARGETS if target == "all" else (target,)
+@dataclass(frozen=True)
+class Reproduction:
+    """One experiment or more, asked for and ready to start: iterating computes them, one after the other."""
+
+    modules: Mapping[str, Experiment]
+    options: Options
+    track: Track
+
+    def estimate(self) -> str:
+        """About how long it takes on two cores, in words."""
+        seconds = sum(module.SECONDS for module in self.modules.values())
+        if any(target in _DATA for target in self.modules):
+            from bayesdp.reproduce.published_images import seconds_to_train
+
+            seconds += seconds_to_train(self.options)
+        return f"about {max(1, round(seconds / 60))} minutes" if seconds >= 90 else f"about {seconds:.0f} seconds"
+
+    def __iter__(self) -> Iterator[tuple[str, Found]]:
+        """Name and figures of each, when its TARGET.json and TARGET.png have been written."""
+        for number, (name, module) in enumerate(self.modules.items(), start=1):
+            what = f"{name} ({number} of {len(self.modules)})" if len(self.modules) > 1 else name
+            started = time.perf_counter()
+            found = module.compute(replace(self.options, track=partial(self.track, what=what)))
+            result: Found = for_json(
+                {
+                    "target": name,
+                    "small": self.options.small,
+                    **found,
+                    # a few steps say nothing about the paper
+                    "verdicts": [] if self.options.small else [asdict(one) for one in module.verdicts(found)],
+                    "versions": _versions(),
+                    "seconds": round(time.perf_counter() - started, 1),
+                }
+            )
+            self._write(name, result)
+            yield name, result
+
+    def path(self, name: str, kind: str) -> Path:
+        """Of a file: those of a trial have names of their own, and leave whole results alone."""
+        return self.options.folder / f"{name}{'-small' * self.options.small}.{kind}"
+
+    def _write(self, name: str, result: Found) -> None:
+        folder = made_folder("output", self.options.folder)
+        try:
+            write_text(self.path(name, "json"), json.dumps(result, indent=1, allow_nan=False) + "\n")
+            draw(name, result, self.path(name, "png"))
+        except OSError as error:
+            raise refuse("output", str(folder), f"a folder that can be written to ({error.strerror})") from None
 
 
-def estimate(targets: Sequence[str]) -> str:
-    """About how long they take on two cores, in words."""
-    seconds = sum(experiment(target).SECONDS for target in targets)
-    if any(target in _DATA for target in targets):
-        seconds += _TRAINING_SECONDS
-    return f"about {max(1, round(seconds / 60))} minutes" if seconds >= 90 else f"about {seconds:.0f} seconds"
-
-
-def reproduce(
+def prepare(
     target: str,
     output: str | Path,
     *,
@@ -68,34 +102,25 @@ def reproduce(
     small: bool = False,
     data: str | Path | None = None,
     track: Track = lambda items, what: items,
-) -> dict[str, Found]:
-    """Compute a target, or ``all``, and write TARGET.json and TARGET.png into the folder ``output``."""
-    modules = {name: experiment(name) for name in chosen(target)}
+) -> Reproduction:
+    """A target, or ``all``, into the folder ``output``; what is wrong is refused before anything is computed."""
+    modules = {name: experiment(name) for name in (TARGETS if target == "all" else (target,))}
     options = Options(
         seed=validation.count("seed", seed, minimum=0),
         small=small,
         data=None if data is None else Path(data),
         folder=Path(output),
     )
-    _pyplot()  # refused before anything is computed
+    _pyplot()
     for name in dict.fromkeys(name for target in modules for name in _DATA.get(target, ())):
-        load(name, options.data)  # refused before anything is computed
-    folder = made_folder("output", Path(output))
-    results: dict[str, Found] = {}
-    for number, (name, module) in enumerate(modules.items(), start=1):
-        what = f"{name} ({number} of {len(modules)})" if len(modules) > 1 else name
-        started = time.perf_counter()
-        found = module.compute(replace(options, track=partial(track, what=what)))
-        said = [asdict(verdict) for verdict in module.verdicts(found)]
-        result = {"target": name, "small": small, **found, "verdicts": said, "versions": _versions()}
-        result["seconds"] = round(time.perf_counter() - started, 1)
-        try:
-            write_text(folder / f"{name}.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
-            draw(name, result, folder / f"{name}.png")
-        except OSError as error:
-            raise refuse("output", str(folder), f"a folder that can be written to ({error.strerror})") from None
-        results[name] = result
-    return results
+        load(name, options.data)
+    made_folder("output", options.folder)
+    return Reproduction(modules, options, track)
+
+
+def reproduce(target: str, output: str | Path, **options: Any) -> dict[str, Found]:
+    """Compute a target, or ``all``, and write TARGET.json and TARGET.png into the folder; options as of `prepare`."""
+    return dict(prepare(target, output, **options))
 
 
 def draw(target: str, result: Found, path: Path) -> None:
