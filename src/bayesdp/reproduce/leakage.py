@@ -25,7 +25,7 @@ from bayesdp.reproduce.table1_story import NAMES
 from bayesdp.validation import FloatArray
 
 TITLE = "Leakage through distances of gradients (Figure 2)"
-SECONDS = 300.0
+SECONDS = 120.0
 _PAIRS = 4000
 _PUBLISHED_BATCHES, _PUBLISHED_RECORDS = {"mnist": 8, "cifar10": 10}, 100
 _BINS = 40
