@@ -47,8 +47,8 @@ without clipping, noise and mask, logistic regression for Abalone and Adult:
 *Of it floor*: -log(delta_mu)/lambda of the order that is the best in the end. What of it stood there before the first
 step is in the picture; it is less where the steps made the highest orders useless.
 
-*Classic DP of the very same mechanism* is an upper bound without the paper's assumptions, for one record that is
-another (pairs are what the paper's accountant looks at, too). Batches are shuffled, so a record is in one batch of each
+*Classic DP of the very same mechanism* is an upper bound without the paper's assumptions, for one record in the
+place of another (the paper's accountant looks at pairs, too). Batches are shuffled, so a record is in one batch of each
 epoch at most; it can move a clipped mean by up to twice the clip. On CIFAR-10 nothing is clipped, but the length of
 features is known and that bounds every gradient. The mask, and that nobody knows in which batch a record was, would
 lower it; neither is counted. In variational inference the parameters of q go from step to step without noise: no bound
@@ -118,7 +118,7 @@ def _spread(found: Found) -> str:
     """Of epsilon over learning rates, for each data set."""
     tried = [row["by_learning_rate"] for row in found["as_published"].values() if "by_learning_rate" in row]
     epsilons = [[one["epsilon"] for one in rates] for rates in tried]
-    return " and ".join(f"{max(values) / min(values):.2g}" for values in epsilons)
+    return " and ".join(f"{max(values) / min(values):.0f}" for values in epsilons)
 
 
 def _ours(found: Found) -> str:
