@@ -177,8 +177,8 @@ def story(found: Found) -> str:
 and masked as in training; all pairs of 100 records in each of 8 batches (10 on CIFAR-10), which the tests take for
 independent ones though each record is in 99 of them; Student's t-test. *Controls*: the same with further batches of the
 training set in the place of the test set, and how many of these tests have p below 0.05, too. The other columns, and
-the picture: {found["settings"]["pairs"]} pairs of single records of each set, none of them in two, neither clipped nor masked;
-Welch's t-test.
+the picture: {found["settings"]["pairs"]} pairs of single records of each set, none of them in two, neither
+clipped nor masked; Welch's t-test.
 
 {table(heads, rows)}
 
