@@ -10,6 +10,8 @@ from typing import Any, Protocol, cast
 
 Found = dict[str, Any]
 """What was computed, for JSON."""
+MARKS = {True: "holds", False: "does not hold", None: "open"}
+"""Of something the paper says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,7 @@ class Verdict:
 
     def lines(self) -> str:
         """To print."""
-        marks = {True: "holds", False: "does not hold", None: "open"}
-        said = f"{marks[self.as_published]} as published, {marks[self.accounted_right]} when accounted right"
+        said = f"{MARKS[self.as_published]} as published, {MARKS[self.accounted_right]} when accounted right"
         return f"The paper says: {self.says}\n  {said}. {self.why}"
 
 

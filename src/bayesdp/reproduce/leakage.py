@@ -21,7 +21,7 @@ from torch import nn
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
 from bayesdp.reproduce.published_images import MODELS, ImageModel, trained
-from bayesdp.reproduce.published_sgd import distances, mean_gradient
+from bayesdp.reproduce.published_sgd import distances, mean_gradient, random_mask
 from bayesdp.reproduce.table1_story import NAMES
 from bayesdp.validation import FloatArray
 
@@ -98,7 +98,7 @@ def _published_distances(
     for number in options.track(batches):
         inputs, targets = model.tensors(rows.take(order[number * batch : (number + 1) * batch]))
         mean = mean_gradient(network, inputs, targets)
-        mask = torch.rand(len(mean), generator=generator) < settings.mask
+        mask = random_mask(mean, settings, generator)
         found.append(distances(network, inputs[:few], targets[:few], mean, mask, settings)[0])
     return np.concatenate(found)
 
@@ -156,8 +156,11 @@ def story(found: Found) -> str:
         "controls rejected",
         "mean, training",
         "mean, test",
+        "t-test p",
+        "Levene p",
+        "AUC of the attack",
+        "95 % interval",
     ]
-    heads += ["t-test p", "Levene p", "AUC of the attack", "95 % interval"]
     rows = [
         [
             NAMES[panel["name"]],

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from bayesdp.reproduce.experiment import Found, table
+from bayesdp.reproduce.experiment import MARKS, Found, table
 from bayesdp.reproduce.run import TARGETS, experiment
 
 _HEAD = """# The paper, reproduced
@@ -26,7 +26,7 @@ network that an earlier one has kept is not trained again.
 the theorem is used where it covers the mechanism (what one record adds, every order charged), or needs no theorem.
 Student's t, where the theorem is used, stays a model and no bound. *Open*: not computed, or no bound was found that
 would tell."""
-_WORDS = {True: "holds", False: "**does not hold**", None: "open"}
+_WORDS = {**MARKS, False: f"**{MARKS[False]}**"}
 
 
 def read(folder: Path) -> dict[str, Found]:

@@ -86,9 +86,9 @@ def fit_as_published(
         rows = order[step % batches * settings.batch :][: settings.batch]
         mean = mean_gradient(model, inputs[rows], targets[rows])
         if private:
-            few, mask = rows[:_LEFT_OUT], _mask(mean, settings, generator)
+            few, mask = rows[:_LEFT_OUT], random_mask(mean, settings, generator)
             seen.append(distances(model, inputs[few], targets[few], mean, mask, settings))
-            updated = _mask(mean, settings, generator)  # not the one that was accounted, as in the authors' code
+            updated = random_mask(mean, settings, generator)  # not the one that was accounted, as in the authors' code
             mean = (_clip(mean, settings) + settings.noise_std * torch.randn(len(mean), generator=generator)) * updated
         if settings.decay:
             optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - step / settings.steps(len(inputs)))
@@ -106,7 +106,8 @@ def _optimizer(weights: torch.Tensor, settings: PublishedSettings) -> torch.opti
     return kind([weights], lr=settings.learning_rate)
 
 
-def _mask(mean: torch.Tensor, settings: PublishedSettings, generator: torch.Generator) -> torch.Tensor:
+def random_mask(mean: torch.Tensor, settings: PublishedSettings, generator: torch.Generator) -> torch.Tensor:
+    """The part of the weights that a step sees or updates."""
     return torch.rand(len(mean), generator=generator) < settings.mask
 
 
