@@ -1,0 +1,58 @@
+"""Ledgers that an earlier version wrote: they open, verify, and give the claims which that version printed.
+
+The files in ``written_by_0_1_0/`` were written by bayesdp 0.1.0 before its packages were rearranged: ``closed`` has changing
+settings, ids, groups, a gate, batches and an amended step; ``full_batch`` no sampling; ``killed`` was left open by a process
+that was killed, with its log and head beside it. ``expected.json`` is what that version said about them.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesdp import Ledger
+
+FOLDER = Path(__file__).parent / "written_by_0_1_0"
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A copy: opening a ledger that was not closed writes beside it."""
+    for file in FOLDER.glob("*.ledger*"):
+        shutil.copy(file, tmp_path)
+    return tmp_path
+
+
+def figures(claim):
+    """What a claim says in numbers, whatever its words are."""
+    return {
+        name: claim[name]
+        for name in ("epsilon", "delta", "audience", "direction", "kind", "share", "group", "samples", "gamma", "order")
+    }
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_claims_are_those_of_the_version_that_wrote_it(copied, name):
+    expected = EXPECTED[name]
+    with Ledger.open(copied / f"{name}.ledger", write=False) as ledger:
+        assert (ledger.steps, ledger.seal, ledger.run) == (expected["steps"], expected["seal"], expected["run"])
+        assert ledger.worst_case().to_dict() == expected["worst_case"]
+        assert ledger.snapshots()[0] == expected["snapshot_points"]
+        np.testing.assert_allclose(ledger.costs([1, 8, 64])[:5], expected["costs"], rtol=1e-12)
+        claims = [claim.to_dict() for claim in ledger.claims(rows=2, private=True)]
+    assert len(claims) == len(expected["claims"])
+    for claim, before in zip(claims, expected["claims"], strict=True):
+        for name, figure in figures(before).items():
+            assert claim[name] == (pytest.approx(figure, rel=1e-9) if isinstance(figure, float) else figure), name
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_runs_go_on(copied, name):
+    path = copied / f"{name}.ledger"
+    with Ledger.open(path) as ledger:
+        number = ledger.step(noise_std=2.0, sample_rate=1.0, clip=1.0)
+    with Ledger.open(path, write=False) as ledger:
+        assert ledger.steps == number == EXPECTED[name]["steps"] + 1
