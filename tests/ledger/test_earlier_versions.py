@@ -1,8 +1,8 @@
 """Ledgers that an earlier version wrote: they open, verify, and give the claims which that version printed.
 
-The files in ``written_by_0_1_0/`` were written by bayesdp 0.1.0 before its packages were rearranged: ``closed`` has changing
-settings, ids, groups, a gate, batches and an amended step; ``full_batch`` no sampling; ``killed`` was left open by a process
-that was killed, with its log and head beside it. ``expected.json`` is what that version said about them.
+The files in ``written_by_0_1_0/`` come from bayesdp 0.1.0: ``closed`` has changing settings, ids, groups, a gate,
+batches and an amended step; ``full_batch`` was not sampled; ``killed`` was left open by a process that was killed, with
+its log and head beside it. ``expected.json`` is what that version said about them.
 """
 
 import json
