@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp.budgets import RecordBudgets
-from bayesdp.budgets.cost_table import Setting, cost_table
+from bayesdp.budgets.clip_costs import Setting, clip_costs
 from benchmarks.machine import description
 
 RECORDS, RATE, CLIP, NOISE, SEED, ROUNDS, STEPS = 1_000_000, 0.01, 1.0, 1.0, 0, 7, 25
@@ -94,7 +94,7 @@ class PlainBudgets:
 
     def step(self, *, noise_std: float, sample_rate: float, clip: float) -> np.ndarray:
         """Charge one step; the norms to clip to, [n]."""
-        table = cost_table(Setting(noise_std=noise_std, sample_rate=sample_rate, clip=clip), self.lambdas)
+        table = clip_costs(Setting(noise_std=noise_std, sample_rate=sample_rate, clip=clip), self.lambdas)
         cost = table.costs[:, table.places(self.norms)]
         levels = np.minimum(self.norms, clip)
         short = (self.left < cost).any(axis=0)
@@ -110,7 +110,7 @@ class PlainBudgets:
 def timed(budgets: RecordBudgets | PlainBudgets, step: Step) -> tuple[float, np.ndarray]:
     noise, norms, _ = step
     if noise != NOISE:  # who comes second shall not find the table of the first
-        cost_table.cache_clear()
+        clip_costs.cache_clear()
     begin = time.perf_counter()
     if norms is not None:
         budgets.refresh(norms)
@@ -120,7 +120,7 @@ def timed(budgets: RecordBudgets | PlainBudgets, step: Step) -> tuple[float, np.
 
 def budgets_of(full_steps: float, lambdas: tuple[float, ...]) -> dict[float, float]:
     """What so many steps cost at the clip, for each lambda."""
-    costs = cost_table(Setting(noise_std=NOISE, sample_rate=RATE, clip=CLIP), lambdas).costs[:, -1]
+    costs = clip_costs(Setting(noise_std=NOISE, sample_rate=RATE, clip=CLIP), lambdas).costs[:, -1]
     return dict(zip(lambdas, (full_steps * costs).tolist(), strict=True))
 
 

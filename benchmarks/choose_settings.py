@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.ledger import Ledger
 from bayesdp.randomness import Seeded
 from bayesdp.recipes import probe_recipe, table_recipe
 from bayesdp.recipes.catalogue import RECIPES, ProbeChoice, VariationalChoice
 from bayesdp.recipes.datasets import Dataset, load
 from bayesdp.recipes.features import EXTRACTORS, extract
-from bayesdp.recipes.run import Run
+from bayesdp.recipes.recipe_run import Run
+from bayesdp.run_ledger import Ledger
 from benchmarks.machine import description
 
 RESULT = Path("results/choices.json")

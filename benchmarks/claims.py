@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp import Ledger
-from bayesdp.claims.exposures import KINDS, exposure_counts
+from bayesdp.claims.step_kinds import KINDS, exposure_counts
 from bayesdp.profiles import profiles
 from benchmarks.machine import description
 from benchmarks.populations import easy, spread

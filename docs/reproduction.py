@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bayesdp.reproduce.page import page, read
-from bayesdp.reproduce.run import draw
+from bayesdp.reproduce.document import page, read
+from bayesdp.reproduce.targets import draw
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "reproduction"

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp import Ledger, LedgerError
+from bayesdp import Ledger, LedgerError, StorageError
 from bayesdp.ledger import histograms
 
 RECORDS = 40
@@ -363,7 +363,7 @@ def _judge_reading(path: Path, case: dict[str, Any]) -> str:
     try:
         ledger = Ledger.open(path, write=False)
         said = "identical" if content(ledger) == case["content"] else f"different, {ledger.steps} steps"
-    except LedgerError as error:
+    except (LedgerError, StorageError) as error:
         return _refused(error)
     ledger.close()  # must not find fault any more
     return said
@@ -372,7 +372,7 @@ def _judge_reading(path: Path, case: dict[str, Any]) -> str:
 def _judge_writing(path: Path, case: dict[str, Any]) -> str:
     try:
         ledger = Ledger.open(path)
-    except LedgerError as error:
+    except (LedgerError, StorageError) as error:
         again = _judge_reading(path, case)
         if again not in ("refused", "identical"):
             return f"refused at first, then {again}"
@@ -391,12 +391,12 @@ def _judge_writing(path: Path, case: dict[str, Any]) -> str:
             if not counts_add_up(ledger):
                 return "counts do not add up after a step"
         return "identical"
-    except LedgerError as error:
+    except (LedgerError, StorageError) as error:
         said = _refused(error)
         return f"{said} {stage}" if said == "refused" and stage == "after a step" else said
 
 
-def _refused(error: LedgerError) -> str:
+def _refused(error: Exception) -> str:
     return "refused" if "\n" not in str(error) else f"an error of more than one line: {error}"
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bayesdp import SubsampledGaussian
 from bayesdp.budgets import RecordBudgets
-from bayesdp.budgets.accounts import HORIZON
-from bayesdp.budgets.cost_table import FLOOR, Setting, cost_table
+from bayesdp.budgets.balances import HORIZON
+from bayesdp.budgets.clip_costs import FLOOR, Setting, clip_costs
 from traps import TRAPS, naive_delta, true_delta
 
 RECORDS = 4
@@ -114,7 +114,7 @@ def reference(budgets, events):
             wanted = event
             continue
         step, times = event
-        table = cost_table(Setting(**step), tuple(budgets))
+        table = clip_costs(Setting(**step), tuple(budgets))
         grid, prices = table.norms.tolist(), table.costs.tolist()
         for _ in range(times):
             levels = [min(norm, step["clip"]) for norm in wanted]
@@ -146,7 +146,7 @@ def test_equals_the_plain_reference(budgets, events):
 
 @pytest.mark.parametrize("full", [HORIZON - 1, HORIZON, HORIZON + 1, 2 * HORIZON + 3])
 def test_full_steps_are_counted_beyond_the_horizon(full):
-    price = cost_table(Setting(**PLAIN), (2.0,)).costs[0, -1]
+    price = clip_costs(Setting(**PLAIN), (2.0,)).costs[0, -1]
     filter_ = RecordBudgets(2, {2.0: (full + 0.25) * price})
     filter_.refresh([1.0, 0.0])
     for _ in range(full):
@@ -161,7 +161,7 @@ def test_full_steps_are_counted_beyond_the_horizon(full):
 def test_rounding_never_adds_up_in_favour_of_a_record(steps):
     """Settings change at every step, so that what is left is rounded at every step; costs are far below the budget."""
     pair = [setting(noise_std=70.0, sample_rate=0.3), setting(noise_std=90.0, sample_rate=0.3)]
-    prices = [Fraction(cost_table(Setting(**step), (3.0,)).costs[0, -1]) for step in pair]
+    prices = [Fraction(clip_costs(Setting(**step), (3.0,)).costs[0, -1]) for step in pair]
     budget = float(sum(prices) * steps * 5 / 11)  # for about ten elevenths of the steps
     filter_ = RecordBudgets(1, {3.0: budget})
     total, exact, zeros = Fraction(0), [exact_cost(1.0, step["noise_std"], 0.3, 3.0) for step in pair], 0
@@ -179,7 +179,7 @@ def test_rounding_never_adds_up_in_favour_of_a_record(steps):
 
 @pytest.mark.parametrize("noise", [1.0, 1.7, 3.1])
 def test_budgets_next_to_a_whole_number_of_steps(noise):
-    price = cost_table(Setting(**setting(noise)), (1.0,)).costs[0, -1]
+    price = clip_costs(Setting(**setting(noise)), (1.0,)).costs[0, -1]
     for full in range(1, 50):
         for budget in (full * price, np.nextafter(full * price, 0), np.nextafter(full * price, 9e9)):
             filter_ = RecordBudgets(1, {1.0: budget})
@@ -191,7 +191,7 @@ def test_budgets_next_to_a_whole_number_of_steps(noise):
 @given(st.floats(1e-6, 1e3), st.sampled_from([1.0, 0.5, 0.01]), st.sampled_from([1.0, 3.0, 32.0]))
 def test_the_table_is_never_below_exact_and_payable_never_above_the_amount(multiplier, rate, order):
     clip = 0.7
-    table = cost_table(Setting(noise_std=multiplier * clip, sample_rate=rate, clip=clip), (order,))
+    table = clip_costs(Setting(noise_std=multiplier * clip, sample_rate=rate, clip=clip), (order,))
     for place in (1, 2, 5, 1000, len(table.norms) - 2, len(table.norms) - 1):
         exact = exact_cost(table.norms[place], multiplier * clip, rate, order)
         assert exact <= Fraction(table.costs[0, place])

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesdp import Claim
-from bayesdp.claim import round_up, statement, to_html, to_markdown
+from bayesdp.claims.statement import statement, to_html, to_markdown
+from bayesdp.formatting import round_up
 
 EVERYONE = Claim(epsilon=2.3456, delta=1e-5, audience="everyone", direction="both", kind="proved", method="PLD")
 SHARE = Claim(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bayesdp import Ledger
-from bayesdp.claim import round_up
-from bayesdp.live import LiveView
+from bayesdp.formatting import round_up
+from bayesdp.report.live import LiveView
 
 
 class Clock:

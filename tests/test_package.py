@@ -6,7 +6,8 @@ import sys
 import pytest
 
 import bayesdp
-from bayesdp.claim import Claim, round_up
+from bayesdp.claims.claim import Claim
+from bayesdp.formatting import round_up
 
 
 def test_every_public_name_exists():
@@ -19,7 +20,7 @@ def test_every_public_name_exists():
 
 def test_public_names_survive_any_order_of_imports():
     code = """
-import bayesdp.worst_case, bayesdp.calibration, bayesdp.accounting
+import bayesdp.guarantees.worst_case, bayesdp.guarantees.calibration, bayesdp.claims.account
 assert all(map(callable, (bayesdp.calibrate, bayesdp.account, bayesdp.epsilon, bayesdp.worst_case_of)))
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import bayesdp
-from bayesdp.worst_case import merge
+from bayesdp.guarantees.worst_case import merge
 
 
 @pytest.mark.parametrize(

@@ -1,114 +1,45 @@
 """bayesdp: how private a model is for typical people, not only in the worst case.
 
-Names are imported when first used, so that ``bayesdp --help`` starts at once. No framework is imported here.
+Public names are listed in ``__init__.pyi``, once, and imported when first used, so that ``bayesdp --help`` starts at
+once. No framework is imported here: ``import bayesdp.opacus`` needs Opacus, ``bayesdp.recipes`` parts of it.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
-from bayesdp.version import __version__
+from bayesdp.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from bayesdp import estimators, mechanisms, opacus, profiles, properties, recipes
-    from bayesdp.accountant import BayesianAccountant, LastLambdaWarning
-    from bayesdp.accounting import Account, account
-    from bayesdp.budgets import RecordBudgets
-    from bayesdp.calibration import Calibration, calibrate
-    from bayesdp.claim import Claim
-    from bayesdp.gate import Gate
-    from bayesdp.ledger import Ledger, LedgerError
-    from bayesdp.ledger.composition import compose
-    from bayesdp.mechanisms import (
-        GaussianLaws,
-        Laplace,
-        PoissonSubsampled,
-        RandomizedResponse,
-        SubsampledGaussian,
-        UnequalGaussians,
-        published_reverse_cost,
-    )
-    from bayesdp.stopping import StopWhen
-    from bayesdp.validation import InvalidInputError
-    from bayesdp.worst_case import WorstCase, epsilon, from_dp_event, to_dp_event, worst_case_of
+_LISTED = re.findall(
+    r"^from (\S+) import (\w+) as \2$", Path(__file__).with_suffix(".pyi").read_text("utf-8"), flags=re.MULTILINE
+)
+_HOME: dict[str, str] = {name: module for module, name in _LISTED}
+"""The module from which each public name comes."""
+_ADAPTERS = ("opacus",)
+"""Submodules that need a framework: attributes only where it is installed, and never imported by ``*``."""
 
-_HOME = {
-    "BayesianAccountant": "accountant",
-    "Claim": "claim",
-    "Gate": "gate",
-    "GaussianLaws": "mechanisms",
-    "InvalidInputError": "validation",
-    "Laplace": "mechanisms",
-    "LastLambdaWarning": "accountant",
-    "Ledger": "ledger",
-    "LedgerError": "ledger",
-    "PoissonSubsampled": "mechanisms",
-    "RandomizedResponse": "mechanisms",
-    "RecordBudgets": "budgets",
-    "StopWhen": "stopping",
-    "SubsampledGaussian": "mechanisms",
-    "UnequalGaussians": "mechanisms",
-    "WorstCase": "worst_case",
-    "Account": "accounting",
-    "Calibration": "calibration",
-    "account": "accounting",
-    "calibrate": "calibration",
-    "compose": "ledger.composition",
-    "epsilon": "worst_case",
-    "from_dp_event": "worst_case",
-    "published_reverse_cost": "mechanisms",
-    "to_dp_event": "worst_case",
-    "worst_case_of": "worst_case",
-}
-_MODULES = ("estimators", "mechanisms", "opacus", "profiles", "properties", "recipes")
-
-__all__ = [
-    "Account",
-    "BayesianAccountant",
-    "Calibration",
-    "Claim",
-    "Gate",
-    "GaussianLaws",
-    "InvalidInputError",
-    "Laplace",
-    "LastLambdaWarning",
-    "Ledger",
-    "LedgerError",
-    "PoissonSubsampled",
-    "RandomizedResponse",
-    "RecordBudgets",
-    "StopWhen",
-    "SubsampledGaussian",
-    "UnequalGaussians",
-    "WorstCase",
-    "__version__",
-    "account",
-    "calibrate",
-    "compose",
-    "epsilon",
-    "estimators",
-    "from_dp_event",
-    "mechanisms",
-    "opacus",
-    "profiles",
-    "properties",
-    "published_reverse_cost",
-    "recipes",
-    "to_dp_event",
-    "worst_case_of",
-]
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _ADAPTERS:
+        from bayesdp.optional import MissingLibraryError
+
+        try:
+            return importlib.import_module(f"bayesdp.{name}")
+        except MissingLibraryError as error:  # so that hasattr(bayesdp, "opacus") is False, and nothing else
+            raise AttributeError(str(error)) from error
+    if name not in _HOME:
+        raise AttributeError(f"module 'bayesdp' has no attribute {name!r}")
+    if _HOME[name] == "bayesdp":
         return importlib.import_module(f"bayesdp.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"bayesdp.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'bayesdp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_ADAPTERS]

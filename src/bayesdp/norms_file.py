@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from bayesdp import validation
+from bayesdp.optional import needs
 from bayesdp.validation import FloatArray, InvalidInputError, refuse
 
 
@@ -82,11 +83,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _read_parquet(path: Path) -> Any:
-    try:
+    with needs("arrow", "reading .parquet"):
         from pyarrow import parquet
-    except ImportError:
-        raise InvalidInputError(
-            f"NORMS={str(path)!r}: reading .parquet needs pyarrow: pip install 'bayesdp[arrow]'."
-        ) from None
     table: Any = cast(Any, parquet).read_table(path)
     return np.column_stack([table.column(i).to_numpy() for i in range(table.num_columns)])

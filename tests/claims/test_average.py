@@ -6,9 +6,9 @@ from benchmarks.populations import easy
 from scipy.stats import binom
 
 from bayesdp import Ledger
-from bayesdp.claims import Asked, ledger_claims
-from bayesdp.claims.average import floor, least_epsilon, walk
-from bayesdp.claims.figures import Figures
+from bayesdp.claims import ClaimRequest, run_claims
+from bayesdp.claims.epsilon_walk import floor, least_epsilon, walk
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.estimators import Betting, EmpiricalBernstein, KullbackLeibler
 from bayesdp.profiles import gaussian_delta
 from traps import TRAPS, true_delta
@@ -87,10 +87,10 @@ def easy_run() -> Ledger:
 
 def test_easy_with_renyi_deltas_as_published(easy_run):
     """THEORY's figures are of per-record Rényi deltas: betting 1.21 to 1.28, KL 1.28, Maurer-Pontil 1.36."""
-    from bayesdp.conversion import log_constant
+    from bayesdp.profiles.conversion import log_constant
 
     lambdas = np.arange(1.0, 257.0)
-    figures = Figures(easy_run, DELTA, 2.108)
+    figures = RecordFigures(easy_run, DELTA, 2.108)
     costs = easy_run.costs(lambdas) + log_constant(lambdas, "improved")
     everyone = figures.clip_bound.costs[:256] + log_constant(lambdas, "improved")
     epsilons = walk(2.108)[:120]
@@ -108,15 +108,15 @@ def test_easy_with_renyi_deltas_as_published(easy_run):
 
 @pytest.mark.slow
 def test_easy_with_profiles_is_tighter_still(easy_run):
-    claims = ledger_claims(easy_run, Asked(delta=DELTA, gamma=1e-10))
+    claims = run_claims(easy_run, ClaimRequest(delta=DELTA, gamma=1e-10))
     assert claims.average.kind == "estimate"
     assert claims.average.epsilon <= 1.15
     assert claims.everyone.epsilon == pytest.approx(1.828, abs=2e-3)
-    figures = Figures(easy_run, DELTA, claims.everyone.epsilon)
+    figures = RecordFigures(easy_run, DELTA, claims.everyone.epsilon)
     deltas = figures.deltas(figures.plausible_steps)
     plug_in = figures.walk[: deltas.shape[1]][deltas.mean(axis=0) <= DELTA].min()
     assert claims.average.epsilon > plug_in
-    proved = ledger_claims(easy_run, Asked(delta=DELTA, gamma=1e-10, fixed_exposures=True)).average
+    proved = run_claims(easy_run, ClaimRequest(delta=DELTA, gamma=1e-10, fixed_exposures=True)).average
     assert proved.kind == "proved"
     assert proved.epsilon == claims.average.epsilon
 
@@ -132,7 +132,7 @@ def test_on_a_trap_the_average_is_too_small_and_says_that_it_is_an_estimate(trap
     second = np.where(rng.standard_normal(people) > trap.threshold, trap.second, 0.0)
     ledger.step(noise_std=1.0, sample_rate=1.0, clip=trap.second, audit=second)
     delta = true_delta(trap, 4.0, "record in") / 2
-    claims = ledger_claims(ledger, Asked(delta=delta, gamma=0.01, shares=(0.9,)))
+    claims = run_claims(ledger, ClaimRequest(delta=delta, gamma=0.01, shares=(0.9,)))
     assert true_delta(trap, claims.average.epsilon, "record in") > 1.2 * delta  # too small
     assert claims.average.kind == "estimate"
     assert claims.bayesian.kind == "model-based"

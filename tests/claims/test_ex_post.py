@@ -9,7 +9,7 @@ from scipy.stats import binom, norm
 
 from bayesdp import Ledger
 from bayesdp.claims.ex_post import ORDERS, WEIGHTS, ex_post_epsilons
-from bayesdp.claims.figures import Figures
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.estimators import order_statistic_rank
 from traps import TRAPS
 
@@ -94,7 +94,7 @@ class Population:
         ledger = Ledger()
         for row in norms:
             ledger.step(noise_std=self.noise, sample_rate=self.rate, clip=1.0, audit=row)
-        return Figures(ledger, delta, 1.0).ex_post
+        return RecordFigures(ledger, delta, 1.0).ex_post
 
 
 def check_shares_end_to_end(runs: int, seed: int, delta: float, gamma: float, share: float) -> None:

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesdp import Ledger, SubsampledGaussian
-from bayesdp.claims.exposures import exposure_counts
-from bayesdp.conversion import record_epsilons
+from bayesdp.claims.step_kinds import exposure_counts
+from bayesdp.profiles.conversion import record_epsilons
 
 LAMBDAS = np.array([1.0, 2.0, 8.0, 32.0, 128.0])
 
 
 def coarse_costs(ledger: Ledger, kinds: int) -> np.ndarray:
-    counts = exposure_counts(ledger.audit, ledger.history.bins, ledger.costs([8.0])[:, 0], 8.0, kinds)
+    counts = exposure_counts(ledger.step_counts(), ledger.costs([8.0])[:, 0], 8.0, kinds)
     assert counts.counts.sum() <= ledger.steps * ledger.audit_records
     total = np.zeros((len(counts.counts), len(LAMBDAS)))
     for number, (rate, exposure) in enumerate(zip(counts.rates, counts.exposures, strict=True)):
@@ -55,14 +55,14 @@ def test_adds_little_to_epsilon():
 def test_records_that_did_nothing():
     ledger = Ledger()
     ledger.step(noise_std=1.0, sample_rate=0.1, clip=1.0, audit=[0.0, 0.0])
-    counts = exposure_counts(ledger.audit, ledger.history.bins, np.zeros(2), 8.0)
+    counts = exposure_counts(ledger.step_counts(), np.zeros(2), 8.0)
     assert counts.counts.shape == (2, 0)
 
 
 def test_few_exposures_are_kept_as_they_are():
     ledger = Ledger()
     ledger.step(noise_std=4.0, sample_rate=0.1, clip=1.0, audit=[0.25, 1.0, 2.0])
-    counts = exposure_counts(ledger.audit, ledger.history.bins, ledger.costs([8.0])[:, 0], 8.0)
+    counts = exposure_counts(ledger.step_counts(), ledger.costs([8.0])[:, 0], 8.0)
     assert counts.exposures.tolist() == [0.0625, 0.25]
     assert counts.counts.tolist() == [[1, 0], [0, 1], [0, 1]]
     assert counts.rates == pytest.approx([0.1, 0.1])

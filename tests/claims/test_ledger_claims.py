@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesdp import Ledger, compose
-from bayesdp.claims import Asked, ledger_claims
-from bayesdp.claims.figures import Figures
+from bayesdp.claims import ClaimRequest, run_claims
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.estimators import order_statistic_rank
 from bayesdp.profiles import gaussian_epsilon
 
@@ -38,8 +38,10 @@ def test_the_list_begins_with_the_worst_case_and_every_claim_carries_it(run):
 
 
 def test_shares_are_order_statistics(run):
-    figures = Figures(run, 1e-5, run.worst_case(1e-5).epsilon)
-    for pair, share in zip(ledger_claims(run, Asked(gamma=0.05, shares=(0.3, 0.9))).shares, (0.3, 0.9), strict=True):
+    figures = RecordFigures(run, 1e-5, run.worst_case(1e-5).epsilon)
+    for pair, share in zip(
+        run_claims(run, ClaimRequest(gamma=0.05, shares=(0.3, 0.9))).shares, (0.3, 0.9), strict=True
+    ):
         rank = order_statistic_rank(500, share, 0.05)
         assert pair.ex_post.epsilon == np.sort(figures.ex_post)[rank - 1]
         assert pair.estimate.epsilon == np.sort(figures.estimates)[rank - 1]
@@ -50,7 +52,7 @@ def test_shares_are_order_statistics(run):
 
 
 def test_too_small_an_audit_set_is_said_with_what_would_do(run):
-    (pair,) = ledger_claims(run, Asked(shares=(0.9999,))).shares
+    (pair,) = run_claims(run, ClaimRequest(shares=(0.9999,))).shares
     for one in (pair.ex_post, pair.estimate):
         assert math.isinf(one.epsilon)
         assert "needs 46050 audit records, there are 500" in one.reason
@@ -58,7 +60,7 @@ def test_too_small_an_audit_set_is_said_with_what_would_do(run):
 
 
 def test_groups_have_their_own_records(run):
-    claims = ledger_claims(run, Asked(shares=(0.9,), gamma=0.05))
+    claims = run_claims(run, ClaimRequest(shares=(0.9,), gamma=0.05))
     assert list(claims.groups) == ["north", "sea", "south"]
     north, sea, south = (claims.groups[name][0].ex_post for name in ("north", "sea", "south"))
     assert [one.samples for one in (north, sea, south)] == [400, 20, 80]
@@ -68,8 +70,8 @@ def test_groups_have_their_own_records(run):
 
 
 def test_jointly_gamma_is_shared_out(run):
-    alone = ledger_claims(run, Asked(shares=(0.5, 0.9), gamma=0.08))
-    together = ledger_claims(run, Asked(shares=(0.5, 0.9), gamma=0.08, joint=True))
+    alone = run_claims(run, ClaimRequest(shares=(0.5, 0.9), gamma=0.08))
+    together = run_claims(run, ClaimRequest(shares=(0.5, 0.9), gamma=0.08, joint=True))
     assert together.shares[0].ex_post.gamma == pytest.approx(0.01)  # two shares, for all and for three groups
     for one, other in zip(alone.shares, together.shares, strict=True):
         assert other.ex_post.epsilon >= one.ex_post.epsilon
@@ -86,21 +88,21 @@ def test_what_comes_from_training_members_is_left_out_unless_asked_for(run):
 
 @pytest.mark.parametrize("estimator", ["betting", "kullback-leibler", "empirical-bernstein"])
 def test_every_estimator_of_the_average(run, estimator):
-    average = ledger_claims(run, Asked(estimator=estimator)).average
+    average = run_claims(run, ClaimRequest(estimator=estimator)).average
     assert 0 < average.epsilon <= run.worst_case(1e-5).epsilon
     assert average.kind == "estimate"
-    fixed = ledger_claims(run, Asked(estimator=estimator, fixed_exposures=True)).average
+    fixed = run_claims(run, ClaimRequest(estimator=estimator, fixed_exposures=True)).average
     assert fixed.kind == ("estimate" if estimator == "empirical-bernstein" else "proved")
 
 
 def test_a_person_with_several_rows(run):
-    claims = ledger_claims(run, Asked(rows=3))
+    claims = run_claims(run, ClaimRequest(rows=3))
     group = claims.for_rows
     assert group.epsilon > 3 * claims.everyone.epsilon
     assert group.delta == 1e-5
     assert "3 rows" in str(group)
     # Is it implied? One row at epsilon / 3 has a delta whose geometric sum is within 1e-5.
-    figures = Figures(run, 1e-5, claims.everyone.epsilon)
+    figures = RecordFigures(run, 1e-5, claims.everyone.epsilon)
     one = group.epsilon / 3
     group_delta = [
         float(figures.clip_bound.deltas(np.array([at]), 1e-8)[0]) * (math.exp(3 * at) - 1) / (math.exp(at) - 1)
@@ -115,7 +117,7 @@ def test_many_rows_of_one_person_against_the_exact_group(noise, rows):
     """Without sampling a person with k rows is one Gaussian of k times the exposure: a claim cannot be below it."""
     ledger = Ledger()
     ledger.step(noise_std=noise, sample_rate=1.0, clip=1.0)
-    claim = ledger_claims(ledger, Asked(rows=rows)).for_rows
+    claim = run_claims(ledger, ClaimRequest(rows=rows)).for_rows
     assert claim.epsilon >= gaussian_epsilon(rows / noise, 1e-5)
 
 
@@ -123,7 +125,7 @@ def test_rows_of_a_subsampled_run_have_a_finite_figure():
     ledger = Ledger()
     for _ in range(200):
         ledger.step(noise_std=1.0, sample_rate=0.02, clip=1.0)
-    assert ledger_claims(ledger, Asked(rows=5)).for_rows.epsilon < 100
+    assert run_claims(ledger, ClaimRequest(rows=5)).for_rows.epsilon < 100
 
 
 def test_without_sampling_the_estimate_is_the_gaussian_profile():
@@ -132,7 +134,7 @@ def test_without_sampling_the_estimate_is_the_gaussian_profile():
     norms = rng.random((10, 60))
     for row in norms:
         ledger.step(noise_std=8.0, sample_rate=1.0, clip=1.0, audit=row)
-    (pair,) = ledger_claims(ledger, Asked(shares=(0.5,), gamma=0.05)).shares
+    (pair,) = run_claims(ledger, ClaimRequest(shares=(0.5,), gamma=0.05)).shares
     exact = np.sort(gaussian_epsilon(np.sqrt((norms**2).sum(axis=0)) / 8.0, 1e-5))
     rank = order_statistic_rank(60, 0.5, 0.05)
     assert exact[rank - 1] <= pair.estimate.epsilon <= exact[rank - 1] * 1.005
@@ -141,14 +143,14 @@ def test_without_sampling_the_estimate_is_the_gaussian_profile():
 
 def test_ledgers_without_audit_records_or_steps():
     empty = Ledger()
-    claims = ledger_claims(empty, Asked())
+    claims = run_claims(empty, ClaimRequest())
     assert claims.everyone.epsilon == 0
-    assert claims.shares == []
+    assert list(claims.shares) == []
     assert "no audit records" in claims.average.reason
     assert "no audit records" in claims.bayesian.reason
     few = Ledger()
     few.step(**STEP, audit=[0.5, 0.1])
-    assert "needs 3 audit records" in ledger_claims(few, Asked()).average.reason
+    assert "needs 3 audit records" in run_claims(few, ClaimRequest()).average.reason
 
 
 def test_without_a_clip_bound_there_is_no_worst_case_but_shares_hold():
@@ -156,7 +158,7 @@ def test_without_a_clip_bound_there_is_no_worst_case_but_shares_hold():
     ledger = Ledger()
     for _ in range(10):
         ledger.step(noise_std=5.0, sample_rate=0.1, clip=None, audit=rng.random(200))
-    claims = ledger_claims(ledger, Asked(shares=(0.5, 0.9)))
+    claims = run_claims(ledger, ClaimRequest(shares=(0.5, 0.9)))
     assert "without a clip bound" in claims.everyone.reason
     assert all(0 < pair.ex_post.epsilon < 2 for pair in claims.shares)
     assert claims.average.reason  # 200 records cannot exclude a share of a thousandth that loses everything
@@ -166,7 +168,7 @@ def test_without_a_clip_bound_there_is_no_worst_case_but_shares_hold():
 def test_records_beyond_the_grid_have_no_epsilon():
     ledger = Ledger()
     ledger.step(noise_std=1.0, sample_rate=0.1, clip=None, audit=[1e9] * 80 + [0.1] * 20)
-    (pair,) = ledger_claims(ledger, Asked(shares=(0.5,))).shares
+    (pair,) = run_claims(ledger, ClaimRequest(shares=(0.5,))).shares
     assert pair.ex_post.reason == pair.estimate.reason == "the noise is too small for these norms"
 
 
@@ -192,7 +194,7 @@ def test_more_exposure_never_gives_less(seed, rate, delta):
         ledger = Ledger()
         for row in one:
             ledger.step(noise_std=3.0, sample_rate=rate, clip=1.5, audit=row)
-        found.append(ledger_claims(ledger, Asked(delta=delta, shares=(0.5, 0.8), gamma=0.05)))
+        found.append(run_claims(ledger, ClaimRequest(delta=delta, shares=(0.5, 0.8), gamma=0.05)))
     for quiet, loud in zip(found[0].shares, found[1].shares, strict=True):
         assert quiet.ex_post.epsilon <= loud.ex_post.epsilon
         assert quiet.estimate.epsilon <= loud.estimate.epsilon * 1.01  # kinds of steps are chosen anew
@@ -223,7 +225,7 @@ def test_bad_groups_are_refused(groups):
 def test_names_of_groups_are_compared_as_they_are():
     ledger = Ledger(audit_groups=["a"] * 3 + ["a\0"] * 2)
     ledger.step(**STEP, audit=[0.1, 0.2, 0.3, 0.4, 0.5])
-    groups = ledger_claims(ledger, Asked(shares=(0.1,), gamma=0.5)).groups
+    groups = run_claims(ledger, ClaimRequest(shares=(0.1,), gamma=0.5)).groups
     assert [pairs[0].ex_post.samples for pairs in groups.values()] == [3, 2]
 
 

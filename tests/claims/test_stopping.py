@@ -180,4 +180,4 @@ def test_a_step_that_is_amended_after_it_was_counted() -> None:
         ledger.amend(ledger.steps, audit=np.full(20, norm))
         ledger.step(**step, audit=np.full(20, 0.1))
         budget.allows(**step)
-        assert np.allclose(budget._costs_now(), ledger.costs([gate.at])[:, 0], rtol=1e-9)
+        assert np.allclose(budget._costs._now(), ledger.costs([gate.at])[:, 0], rtol=1e-9)

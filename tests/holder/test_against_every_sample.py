@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from bayesdp import BayesianAccountant, SubsampledGaussian
 from bayesdp.estimators import StudentT
-from bayesdp.holder.grid import Grid, anchor
 from bayesdp.logspace import log1p_exp, log_expm1
+from bayesdp.paper.square_grid import Grid, anchor
 
 
 def fast(exposures, bound, rate, orders, steps, gamma):

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesdp.ledger import grid
+from bayesdp.ledger import exposure_grid as grid
 from bayesdp.ledger.bins import OWN_CLIPS, OWN_RATES, Bins, bins_of
 
 POSITIVE = st.floats(1e-5, 1e5)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesdp import Ledger, SubsampledGaussian
-from bayesdp.conversion import record_epsilons
-from bayesdp.ledger import grid
+from bayesdp.ledger import exposure_grid as grid
 from bayesdp.ledger.bins import Bins
-from bayesdp.ledger.costs import CostTable
+from bayesdp.ledger.costs import BinCosts
 from bayesdp.ledger.histograms import Histogram
+from bayesdp.profiles.conversion import record_epsilons
 
 LAMBDAS = np.arange(1.0, 129)
 
@@ -70,7 +70,7 @@ def test_one_per_cent_over_the_whole_range() -> None:
         bins = Bins()
         bins.number_of_rate(rate)
         present = np.array([key], np.uint32)
-        table = CostTable(bins, present, lambdas)
+        table = BinCosts(bins, present, lambdas)
         costs = table.costs(Histogram(present, np.array([[1]])))
         exact = SubsampledGaussian(sample_rate=rate).log_moment([grid.VALUES[key - 1] * (1 + 1e-12)], lambdas)
         epsilon, truth = (record_epsilons(repeats * one, lambdas, delta)[0] for one in (costs, exact))

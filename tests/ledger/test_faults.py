@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import ledger_faults
-from bayesdp import Ledger, LedgerError
+from bayesdp import Ledger, LedgerError, StorageError
 from ledger_faults import STEPS, content, counts_add_up, random_step, script, written
 
 BAYESDP = Path(sys.executable).parent / "bayesdp"
@@ -27,7 +27,7 @@ START = """
 import os, resource, signal, sys, time
 from pathlib import Path
 import numpy as np
-from bayesdp import Ledger, LedgerError
+from bayesdp import Ledger, LedgerError, StorageError
 from ledger_faults import counts_add_up, fold_often, random_step
 
 path, rng = Path(sys.argv[1]), np.random.default_rng(0)
@@ -35,7 +35,7 @@ path, rng = Path(sys.argv[1]), np.random.default_rng(0)
 def refusal(function, *arguments, **options):
     try:
         function(*arguments, **options)
-    except LedgerError as error:
+    except (LedgerError, StorageError) as error:
         assert "\\n" not in str(error)
         return str(error)
     raise AssertionError("not refused")
@@ -213,7 +213,7 @@ with Ledger.create(path) as ledger:
         try:
             while True:
                 released = random_step(ledger, rng)[0]
-        except LedgerError as error:
+        except StorageError as error:
             assert "nothing was recorded" in str(error), error
         assert ledger.steps == released, (ledger.steps, released)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -254,7 +254,7 @@ def test_a_full_disk(small_disk):
     ballast.write_bytes(bytes(100_000))
     ledger = Ledger.create(path)
     released = random_step(ledger, rng)[0]
-    with pytest.raises(LedgerError, match="nothing was recorded"):  # noqa: PT012
+    with pytest.raises(StorageError, match="nothing was recorded"):  # noqa: PT012
         while True:
             released = random_step(ledger, rng)[0]
     assert ledger.steps == released > 1
@@ -275,7 +275,7 @@ def test_a_ledger_that_is_closed_on_a_full_disk(small_disk):
     fill(ballast)
     try:
         ledger.close()
-    except LedgerError:
+    except StorageError:
         ballast.unlink()
         ledger.close()
     ballast.unlink(missing_ok=True)
@@ -286,7 +286,7 @@ def test_a_ledger_that_is_closed_on_a_full_disk(small_disk):
 
 def test_no_ledger_is_created_on_a_full_disk(small_disk):
     fill(small_disk / "ballast")
-    with pytest.raises(LedgerError):
+    with pytest.raises(StorageError, match="disk is full"):
         Ledger.create(small_disk / "run.ledger")
     assert os.listdir(small_disk) == ["ballast"]
 
@@ -447,7 +447,7 @@ def test_damage_to_the_first_page_is_refused_or_harmless(closed):
         try:
             with Ledger.open(closed, write=False) as ledger:
                 assert content(ledger) == expected, at
-        except LedgerError:
+        except (LedgerError, StorageError):
             refusals += 1
     assert refusals > 100
 
@@ -583,7 +583,7 @@ def test_odd_values_in_any_column_are_refused_or_harmless(request, tmp_path, kin
             if content(ledger) != expected:
                 wrong.append((table, column, value, "different"))
             ledger.close()
-        except LedgerError:
+        except (LedgerError, StorageError):
             refusals += 1
         except Exception as error:
             wrong.append((table, column, value, repr(error)))

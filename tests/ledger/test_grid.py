@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesdp import SubsampledGaussian
-from bayesdp.ledger import grid
+from bayesdp.ledger import exposure_grid as grid
 
 EXPOSURES = st.one_of(
     st.floats(0, 8.5), st.floats(0, 1e-8), st.floats(8, 1e300), st.sampled_from(grid.VALUES[:-1].tolist())

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import bayesdp
-from bayesdp import InvalidInputError, Ledger, LedgerError
-from bayesdp.conversion import record_epsilons
+from bayesdp import InvalidInputError, Ledger, LedgerError, StorageError
+from bayesdp.guarantees.worst_case import rdp_epsilon
 from bayesdp.ledger import histograms
-from bayesdp.worst_case import rdp_epsilon
+from bayesdp.profiles.conversion import record_epsilons
 
 STEP: dict[str, Any] = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
 
@@ -311,7 +311,7 @@ def test_the_first_audited_step_may_fail(tmp_path: Path, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as broken:
         broken.setattr(ledger._file, "insert", fail)
-        with pytest.raises(LedgerError, match="broken"):
+        with pytest.raises(StorageError, match="broken"):
             ledger.step(**STEP, audit=[0.5, 0.1])
     assert (ledger.steps, ledger.audit_records) == (20, 0)
     assert ledger.step(**STEP, audit=[0.5, 0.1, 0.2]) == 21

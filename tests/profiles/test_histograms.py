@@ -8,10 +8,10 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayesdp.conversion import record_epsilons
+from bayesdp.guarantees.worst_case import epsilon as worst_case
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_epsilon, profiles
-from bayesdp.worst_case import epsilon as worst_case
+from bayesdp.profiles.conversion import record_epsilons
 
 DELTA = 1e-5
 PUBLISHED = [(1.1, 256 / 60000, 14062), (0.8, 0.01, 10000), (4.0, 0.1, 1000), (6.0, 4096 / 60000, 292)]

@@ -114,7 +114,7 @@ def test_experiments_are_stamped_everywhere(data, tmp_path):
 def test_a_linear_probe_from_images_to_a_model_that_classifies(data, tmp_path, small):
     trained = train("mnist", data=data, target_epsilon=60, reproducible=True, output=tmp_path / "out")
     assert trained.accuracy > 0.8
-    assert trained.account.worst_case.epsilon <= 60
+    assert trained.claims.worst_case.epsilon <= 60
     model = load_file(tmp_path / "out" / "model.safetensors")
     audit = load("mnist", data).audit
     features = EXTRACTORS["blocks"](audit.x)
@@ -145,7 +145,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_it_would_have(data, tmp_path, na
     parts = train(name, **arguments, output=tmp_path / "parts", resume=True)
     for key, array in whole.model.arrays.items():
         assert np.array_equal(array, parts.model.arrays[key])
-    assert parts.account.worst_case == whole.account.worst_case
+    assert parts.claims.worst_case == whole.claims.worst_case
     with pytest.raises(ValueError, match="the run in this one is finished"):
         train(name, **arguments, output=tmp_path / "parts", resume=True)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bayesdp.claim import round_up
-from bayesdp.claims.figures import Figures
+from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.formatting import round_up
 from bayesdp.report import write_report
 from bayesdp.report.contents import SHARES
 from bayesdp.report.tables import by_delta
@@ -57,7 +57,7 @@ def test_the_slider_shows_what_the_library_computes(visit, report, run):
     page = visit(report)
     worst = run.worst_case().epsilon
     deltas = page.evaluate("JSON.parse(document.getElementById('data').textContent).by_delta.deltas")
-    table = by_delta(run, Figures(run, 1e-5, worst), deltas, SHARES, 0.01)
+    table = by_delta(run, RecordFigures(run, 1e-5, worst), deltas, SHARES, 0.01)
     for place in (0, 3, len(deltas) - 1):
         page.locator("#delta-slider").fill(str(place))
         shown = page.locator("#delta-figures").inner_text()

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayesdp.profiles.gaussian import gaussian_epsilon
+from bayesdp.profiles.gaussian_profile import gaussian_epsilon
 from bayesdp.recipes.datasets import Rows
 from bayesdp.reproduce import reproduce
 from bayesdp.reproduce.experiment import Options
 from bayesdp.reproduce.leakage import story as leakage_story
-from bayesdp.reproduce.published_images import MODELS, _fit, _kept, accuracy
+from bayesdp.reproduce.published.images import MODELS, _fit, _kept, accuracy
 from bayesdp.reproduce.table1_story import PRINTED, verdicts
 from bayesdp.reproduce.table1_story import story as table_story
 from recipe_data import write_abalone, write_adult, write_images

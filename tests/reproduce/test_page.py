@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bayesdp.properties import attack_success
-from bayesdp.reproduce.page import page, read
-from bayesdp.reproduce.run import TARGETS, experiment
+from bayesdp.reproduce.document import page, read
+from bayesdp.reproduce.targets import TARGETS, experiment
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from bayesdp.accountant import BayesianAccountant
 from bayesdp.estimators import StudentT
 from bayesdp.mechanisms import GaussianLaws, UnequalGaussians
+from bayesdp.paper.bayesian_accountant import BayesianAccountant
 from bayesdp.reproduce.leakage import smaller
-from bayesdp.reproduce.published_accounting import GAMMA, LAMBDAS, account, as_published, best, floor
-from bayesdp.reproduce.published_sgd import Distances, PublishedSettings, distances, fit_as_published
-from bayesdp.reproduce.published_variational import VariationalSettings, _AsPublished, _relative, fit_variational
+from bayesdp.reproduce.published.accountants import GAMMA, LAMBDAS, account, as_published, best, floor
+from bayesdp.reproduce.published.sgd import Distances, PublishedSettings, distances, fit_as_published
+from bayesdp.reproduce.published.variational import VariationalSettings, _AsPublished, _relative, fit_variational
 
 SETTINGS = PublishedSettings(epochs=1, batch=12, sigma=0.1, learning_rate=1.0)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bayesdp.reproduce import TARGETS, reproduce
+from bayesdp.reproduce.document import read
 from bayesdp.reproduce.experiment import Options, for_json
-from bayesdp.reproduce.page import read
-from bayesdp.reproduce.run import Reproduction, experiment
+from bayesdp.reproduce.targets import Reproduction, experiment
 from oracle_files import rows
 
 RESULTS = Path(__file__).parents[2] / "results" / "reproduction"

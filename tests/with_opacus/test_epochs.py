@@ -164,4 +164,4 @@ def test_a_gate_does_not_hold_amended_steps_against_the_run(late: bool) -> None:
     watched.close()
     assert ledger.steps == 30
     assert gate.met(ledger.costs([gate.at])[:, 0])
-    assert math.isclose(budget._costs_now().sum(), ledger.costs([gate.at]).sum(), rel_tol=1e-6)
+    assert math.isclose(budget._costs._now().sum(), ledger.costs([gate.at]).sum(), rel_tol=1e-6)

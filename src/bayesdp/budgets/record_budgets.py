@@ -9,10 +9,10 @@ from typing import Any, Self, cast
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.budgets.accounts import HORIZON, Accounts
-from bayesdp.budgets.cost_table import Setting, cost_table
-from bayesdp.claim import Claim
-from bayesdp.conversion import best_order, costs_for, delta_from_costs, epsilon_from_costs
+from bayesdp.budgets.balances import HORIZON, Balances
+from bayesdp.budgets.clip_costs import Setting, clip_costs
+from bayesdp.claims.claim import Claim
+from bayesdp.profiles.conversion import best_order, costs_for, delta_from_costs, epsilon_from_costs
 from bayesdp.validation import FloatArray, refuse
 
 _STATE_VERSION = 1
@@ -52,7 +52,7 @@ class RecordBudgets:
         self._budgets = np.array(values)
         self._mu: float | None = None
         self._steps = 0
-        self._accounts = Accounts(
+        self._balances = Balances(
             remaining=np.repeat(self._budgets[:, None], self.records, axis=1),
             norms=np.full(self.records, np.inf),
             exhausted=np.zeros(self.records, bool),
@@ -101,7 +101,7 @@ class RecordBudgets:
         be whole where ``sample_rate`` < 1. Nothing changes if the call raises.
         """
         setting = self._setting(noise_std, sample_rate, clip)
-        levels = self._accounts.step(setting, cost_table(setting, tuple(self._lambdas.tolist()))).view()
+        levels = self._balances.step(setting, clip_costs(setting, tuple(self._lambdas.tolist()))).view()
         self._steps += 1
         levels.flags.writeable = False
         return levels
@@ -111,7 +111,7 @@ class RecordBudgets:
         array = validation.non_negative_array("norms", norms)
         if array.shape != (self.records,):
             raise refuse("norms", f"array of shape {array.shape}", f"one norm for each of records={self.records}")
-        self._accounts.refresh(array)
+        self._balances.refresh(array)
 
     def _setting(self, noise_std: object, sample_rate: object, clip: object) -> Setting:
         setting = Setting(
@@ -133,7 +133,7 @@ class RecordBudgets:
         delta = validation.probability("delta", delta)
         order = None
         if self._mu is not None:
-            from bayesdp.profiles.gaussian import gaussian_epsilon
+            from bayesdp.profiles.gaussian_profile import gaussian_epsilon
 
             epsilon = float(gaussian_epsilon(self._mu, delta))
         else:
@@ -158,30 +158,30 @@ class RecordBudgets:
         """The delta that the budgets prove at ``epsilon``."""
         epsilon = validation.non_negative("epsilon", epsilon)
         if self._mu is not None:
-            from bayesdp.profiles.gaussian import gaussian_delta
+            from bayesdp.profiles.gaussian_profile import gaussian_delta
 
             return float(gaussian_delta(self._mu, epsilon))
         return delta_from_costs(self._budgets, self._lambdas, epsilon, "improved")[0]
 
     def private_remaining(self) -> FloatArray:
         """What is left of every record's budgets, [n, L]. Private."""
-        return self._accounts.left()
+        return self._balances.left()
 
     def private_exhausted(self) -> int:
         """How many records have nothing left and are clipped to 0 from the next step on. Private."""
-        return int(np.count_nonzero((self._accounts.left() == 0).any(axis=1)))
+        return int(np.count_nonzero((self._balances.left() == 0).any(axis=1)))
 
     # State
 
     def state_dict(self) -> dict[str, Any]:
         """Numbers, lists and NumPy arrays, for ``np.savez``, ``torch.save`` or pickle; private like the accounts."""
-        accounts = self._accounts
+        balances = self._balances
         return {
             **self._declared(),
             "steps": self._steps,
-            "taken": accounts.taken,
-            "setting": [] if accounts.setting is None else list(astuple(accounts.setting)),
-            **{name: getattr(accounts, name).copy() for name in _ARRAYS},
+            "taken": balances.taken,
+            "setting": [] if balances.setting is None else list(astuple(balances.setting)),
+            **{name: getattr(balances, name).copy() for name in _ARRAYS},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -196,17 +196,17 @@ class RecordBudgets:
         remaining, norms, exhausted = (self._array(name, state.get(name)) for name in _ARRAYS)
         if (remaining > self._budgets[:, None]).any():
             raise refuse("remaining", float(remaining.max()), "no more than the budgets")
-        accounts = Accounts(remaining=remaining, norms=norms, exhausted=exhausted)
+        balances = Balances(remaining=remaining, norms=norms, exhausted=exhausted)
         setting = validation.as_floats("setting", state.get("setting")).ravel().tolist()
         if len(setting) not in (0, 3):
             raise refuse("setting", setting, "noise_std, sample_rate and clip, or nothing")
         if setting:
             planned = self._setting(*setting)
-            accounts.plan(planned, cost_table(planned, tuple(self._lambdas.tolist())))
-        accounts.taken = taken
-        if taken > min(steps, HORIZON) or (taken and not setting) or not accounts.consistent():
+            balances.plan(planned, clip_costs(planned, tuple(self._lambdas.tolist())))
+        balances.taken = taken
+        if taken > min(steps, HORIZON) or (taken and not setting) or not balances.consistent():
             raise refuse("taken", taken, "a number of steps that was taken and paid for")
-        self._accounts, self._steps = accounts, steps
+        self._balances, self._steps = balances, steps
 
     def _declared(self) -> dict[str, Any]:
         return {
@@ -218,7 +218,7 @@ class RecordBudgets:
         }
 
     def _array(self, name: str, values: Any) -> Any:
-        own = getattr(self._accounts, name)
+        own = getattr(self._balances, name)
         array = np.asarray(values)
         if array.shape != own.shape or array.dtype != own.dtype:
             raise refuse(name, cast(object, values), f"an array of {own.dtype} of shape {own.shape}")

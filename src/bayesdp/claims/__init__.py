@@ -1,18 +1,24 @@
-"""Claims from a ledger: what may be said without the paper's assumptions, and the paper's beside it.
+"""Claims: what may be said about a run, to whom, how surely, and on what assumptions.
 
-of_ledger.py   all of them together
-asked.py       what is asked for, checked
-figures.py     costs and profiles of every audit record, what all claims are made of
-exposures.py   fewer kinds of steps, rounded up, for the profiles
-ex_post.py     what a realised run has cost, however its steps depended on each other
-shares.py      a share of the population, by order statistics
-average.py     the average over the population, by a walk down fixed epsilons
-rows.py        everyone with several rows
-paper.py       the paper's estimate
+claim.py            one claim, frozen, with everything that belongs to it
+request.py          what is asked for, checked
+run_claims.py       all claims of a ledger, as one object
+everyone.py         the worst case
+shares.py           a share of the population, by order statistics
+ex_post.py          what a realised run has cost, however its steps depended on each other
+average.py          the population on average; epsilon_walk.py: the walk down fixed epsilons behind it
+bayesian.py         the paper's estimate
+group_rows.py       everyone with several rows
+gate.py             a promise declared before the run
+stopping.py         whether the next step may still be taken
+account.py          all claims from a table of norms
+record_figures.py   costs and profiles of every audit record; step_kinds.py: fewer kinds of steps for them
+statement.py        claims in words; tables.py: as tables
 """
 
-from bayesdp.claims.asked import Asked
-from bayesdp.claims.of_ledger import LedgerClaims, ledger_claims
+from bayesdp.claims.claim import Claim
+from bayesdp.claims.request import ClaimRequest
+from bayesdp.claims.run_claims import RunClaims, run_claims
 from bayesdp.claims.shares import ShareClaims
 
-__all__ = ["Asked", "LedgerClaims", "ShareClaims", "ledger_claims"]
+__all__ = ["Claim", "ClaimRequest", "RunClaims", "ShareClaims", "run_claims"]

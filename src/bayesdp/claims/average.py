@@ -1,65 +1,50 @@
-"""The average delta over the population at some epsilon, and the least epsilon that the audit records support.
-
-Hypotheses "the average delta at epsilon_j exceeds delta" are tested along a fixed grid that goes down from the worst
-case, each at level gamma, until one cannot be rejected. The average falls with epsilon, so among the false claims the
-first is the one with the largest epsilon, and the walk passes it with probability at most gamma: no further
-correction is due. (Bisection would pay for every test.)
-"""
+"""The claim for the population on average: the least epsilon that the deltas of audit records support."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-import numpy as np
-
-from bayesdp.estimators import DistributionFree
-from bayesdp.validation import FloatArray
-
-STEP = 0.99
-_STEPS = 920  # the last epsilon is below a ten thousandth of the first
-_WITHOUT_WORST_CASE = 100.0
+from bayesdp.claims.claim import Claim
+from bayesdp.claims.epsilon_walk import floor, least_epsilon
+from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.request import ClaimRequest
+from bayesdp.claims.shares import NO_AUDIT, SAMPLED
 
 
-def walk(worst_case: float) -> FloatArray:
-    """The fixed grid of epsilons, [G], falling; it depends on the settings of the run only."""
-    if worst_case == 0:
-        return np.zeros(1)
-    first = worst_case if math.isfinite(worst_case) else _WITHOUT_WORST_CASE
-    return np.geomspace(first, first * STEP ** (_STEPS - 1), _STEPS)
+def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, everyone: Claim) -> Claim:
+    """Return the claim at ``request.delta``: proved if exposures were fixed before the run, an estimate otherwise.
 
-
-@dataclass(frozen=True)
-class Walked:
-    """The least epsilon that was supported, infinite if none was, and whether the walk went on to the end."""
-
-    epsilon: float
-    to_the_end: bool
-
-
-def least_epsilon(
-    estimator: DistributionFree,
-    epsilons: FloatArray,
-    deltas: FloatArray,
-    bounds: FloatArray,
-    delta: float,
-    *,
-    known: bool,
-) -> Walked:
-    """Walk down ``epsilons`` [g] given the records' deltas there, [m, g], and those of the worst case [g].
-
-    ``known`` says that the first holds for everyone.
+    Without a figure, and with a reason, where the audit records are too few to support any epsilon.
     """
-    supported = float(epsilons[0]) if known else math.inf
-    for number in range(1 if known else 0, len(epsilons)):
-        bound = float(bounds[number])
-        if not (bound <= delta or estimator.supports(np.minimum(deltas[:, number], bound), delta, bound=bound)):
-            return Walked(supported, to_the_end=False)
-        supported = float(epsilons[number])
-    return Walked(supported, to_the_end=True)
-
-
-def floor(estimator: DistributionFree, samples: int, epsilons: FloatArray, bounds: FloatArray, delta: float) -> float:
-    """The least of the epsilons [g] that so many samples could support if all their deltas were 0; 0 if all."""
-    reachable = estimator.floor(samples) * bounds <= delta
-    return 0.0 if reachable.all() else float(epsilons[max(int(np.argmin(reachable)) - 1, 0)])
+    estimator, delta, fixed = request.average_estimator, request.delta, request.fixed_exposures
+    claim = Claim(
+        epsilon=math.inf,
+        delta=delta,
+        audience="average",
+        direction="both",
+        kind="proved" if fixed and estimator.monotone else "estimate",
+        method=f"{type(estimator).__name__} on the delta of each audit record",
+        samples=records or None,
+        gamma=estimator.gamma,
+        assumptions=(
+            SAMPLED,
+            "exposures were fixed before the run"
+            if fixed
+            else "the norms would have been the same, whatever was released before",
+        ),
+        worst_case=everyone,
+    )
+    if records < 3:
+        return claim.without(NO_AUDIT if not records else f"an average needs 3 audit records, there are {records}")
+    steps, known = figures.plausible_steps, math.isfinite(everyone.epsilon)
+    while True:
+        epsilons, bounds = figures.walk[:steps], figures.bounds[:steps]
+        walked = least_epsilon(estimator, epsilons, figures.deltas(steps), bounds, delta, known=known)
+        if not walked.to_the_end or steps == len(figures.walk):
+            break
+        steps = min(4 * steps, len(figures.walk))
+    if math.isinf(walked.epsilon):
+        return claim.without(f"{records} audit records do not support an average delta of {delta:g}")
+    least = floor(estimator, records, figures.walk, figures.bounds, delta)
+    note = f"No sample of {records} audit records could support an average epsilon below {least:.3g}."
+    return claim.with_figure(walked.epsilon, notes=(note,) if least else ())

@@ -14,11 +14,11 @@ import math
 
 import numpy as np
 
-from bayesdp.ledger.snapshots import LAMBDAS
+from bayesdp.ledger import SNAPSHOT_LAMBDAS
 from bayesdp.validation import FloatArray
 
-ORDERS = np.array([*LAMBDAS, 512, 1024], np.float64)
-WEIGHTS = np.array([0.12] * len(LAMBDAS) + [0.02, 0.02])
+ORDERS = np.array([*SNAPSHOT_LAMBDAS, 512, 1024], np.float64)
+WEIGHTS = np.array([0.12] * len(SNAPSHOT_LAMBDAS) + [0.02, 0.02])
 """Declared once and for all: most on the orders of ordinary runs, little on those of very quiet ones."""
 _MOST_STEPS = 60  # usually five are enough; stopping early is safe
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.claim import Claim, percent
+from bayesdp.claims.claim import Claim
 from bayesdp.estimators import order_statistic_rank, records_needed
+from bayesdp.formatting import percent
 from bayesdp.validation import FloatArray
 
 NO_AUDIT = "no audit records: the worst case is all that can be claimed"

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bayesdp.cli.accounting import account, calibrate, epsilon
-from bayesdp.cli.ledgers import claims, compose, report, show, verify
-from bayesdp.cli.training import demo, reproduce, train
+from bayesdp.cli.ledger_commands import claims, compose, report, show, verify
+from bayesdp.cli.noise_commands import account, calibrate, epsilon
+from bayesdp.cli.training_commands import demo, reproduce, train
 from bayesdp.version import __version__
 
 app = typer.Typer(
@@ -56,7 +56,16 @@ def main() -> None:
             raise
         _fail(str(error))
     except OSError as error:  # a full disk, a folder that may not be written
-        _fail(f"file={error.filename or ''}: {error.strerror or error}")
+        from bayesdp.ledger.errors import StorageError
+
+        ours = isinstance(error, StorageError)
+        _fail(str(error) if ours else f"file={error.filename or ''}: {error.strerror or error}")
+    except ImportError as error:
+        from bayesdp.optional import MissingLibraryError
+
+        if not isinstance(error, MissingLibraryError):
+            raise
+        _fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     else:

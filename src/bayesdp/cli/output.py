@@ -23,11 +23,14 @@ def show_result(values: dict[str, Any], words: str, as_json: bool, output: Path 
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """What the system says about a file that is being written becomes one line."""
+    """Turn what the system says about a file that is being written into one line; errors of ledgers stay theirs."""
+    from bayesdp.ledger.errors import StorageError
     from bayesdp.validation import refuse
 
     try:
         yield
+    except StorageError:
+        raise
     except OSError as error:
         raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
 

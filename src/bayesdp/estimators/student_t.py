@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from bayesdp import validation
 from bayesdp.estimators.estimator import Estimator, scaled
@@ -83,5 +83,5 @@ class StudentT(Estimator):
 
 @lru_cache(maxsize=256)
 def standard_errors(gamma: float, samples: int) -> float:
-    """isf(gamma, m-1) / sqrt(m-1): isf keeps its digits where ppf(1 - gamma) is already infinite."""
-    return float(student.isf(gamma, samples - 1)) / math.sqrt(samples - 1)
+    """Return isf(gamma, m-1) / sqrt(m-1), from the lower tail: ppf(1 - gamma) is infinite where gamma is tiny."""
+    return -float(stdtrit(samples - 1, gamma)) / math.sqrt(samples - 1)

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.ledger import packing
-from bayesdp.ledger.bins import BinArray, Place, bins_of
-from bayesdp.ledger.grid import FIRST_OWN
+from bayesdp.ledger.bins import BinArray, Place, bins_of, keys_of
+from bayesdp.ledger.exposure_grid import FIRST_OWN
+from bayesdp.ledger.norms import CheckedNorms
 from bayesdp.validation import FloatArray
 
 _HEADER = struct.Struct("<QQH")  # drawn, clipped, number of the rate
@@ -27,15 +28,15 @@ class PrivateBatch:
     counts: NDArray[np.int64]
 
     @staticmethod
-    def of(norms: FloatArray, clipped: int, place: Place) -> PrivateBatch:
-        """Counts of the norms of a batch, of which so many were above the clip bound."""
-        counts = np.bincount(place.keys(norms))
+    def of(norms: CheckedNorms, clip: float | None, place: Place) -> PrivateBatch:
+        """Count the norms of a batch, and those of them that were above the clip bound."""
+        counts = np.bincount(place.keys(norms.values))
         keys = np.flatnonzero(counts > 0)
-        return PrivateBatch(len(norms), clipped, bins_of(place.rate, keys), counts[keys])
+        return PrivateBatch(len(norms), norms.above(clip), bins_of(place.rate, keys), counts[keys])
 
     def moved(self, place: Place) -> PrivateBatch:
         """The same batch in another ledger, where its step has another place."""
-        keys = self.bins & 0xFFFF
+        keys = keys_of(self.bins)
         keys[keys >= FIRST_OWN] = place.clip_key
         counts = np.bincount(keys, self.counts).astype(np.int64)
         present = np.flatnonzero(counts)
@@ -43,7 +44,7 @@ class PrivateBatch:
 
     def pack(self, rate: int) -> bytes:
         """Bytes for the file; all bins are of one rate."""
-        keys = self.bins & np.uint32(0xFFFF)
+        keys = keys_of(self.bins)
         numbers = np.stack([keys, self.counts])
         numbers[0, 1:] -= keys[:-1]
         return _HEADER.pack(self.drawn, self.clipped, rate) + packing.pack_small(numbers)
@@ -56,9 +57,9 @@ class PrivateBatch:
         return PrivateBatch(drawn, clipped, bins_of(rate, np.cumsum(gaps)), counts)
 
 
-def pack_norms(audit: FloatArray | None, batch: FloatArray | None) -> bytes:
-    """Norms as they were given, as bytes for the file; None is not the same as none."""
-    parts = [b"" if norms is None else norms.astype("<f8").tobytes() for norms in (audit, batch)]
+def pack_norms(audit: CheckedNorms | None, batch: CheckedNorms | None) -> bytes:
+    """Write norms as they were given, as bytes for the file; None is told apart from an empty batch."""
+    parts = [b"" if norms is None else norms.values.astype("<f8").tobytes() for norms in (audit, batch)]
     return _LENGTHS.pack(*(-1 if norms is None else len(norms) for norms in (audit, batch))) + b"".join(parts)
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.ledger import grid
-from bayesdp.ledger.grid import KeyArray, Keys
+from bayesdp.ledger import exposure_grid as grid
+from bayesdp.ledger.exposure_grid import KeyArray, Keys
+from bayesdp.mechanisms.float_grid import round_to_bits
 from bayesdp.validation import FloatArray
 
 OWN_CLIPS = 64
@@ -29,8 +30,18 @@ BinArray = NDArray[np.uint32]
 
 
 def bins_of(rate: int, keys: KeyArray) -> BinArray:
-    """The bins of keys at one rate, [K]."""
+    """Return the bins of keys at one rate, [K]."""
     return keys.astype(np.uint32) | np.uint32(rate << 16)
+
+
+def keys_of(bins: BinArray) -> NDArray[np.int64]:
+    """Return the key of the exposure of each bin, [K]."""
+    return (bins & 0xFFFF).astype(np.int64)
+
+
+def rate_numbers_of(bins: BinArray) -> NDArray[np.int64]:
+    """Return the number of the sampling rate of each bin, [K]."""
+    return (bins >> 16).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -82,14 +93,30 @@ class Bins:
         values = np.concatenate([grid.VALUES, np.array(self.own)])
         return values[np.where(keys >= grid.FIRST_OWN, keys - grid.FIRST_OWN + len(grid.VALUES), keys)]
 
+    def exposures_of(self, bins: BinArray) -> FloatArray:
+        """Return the exposure of each bin, [K]: no exposure counted in it is larger."""
+        return self.exposures(keys_of(bins))
+
+    def exposures_below(self, bins: BinArray) -> FloatArray:
+        """Return for each bin, [K], an exposure below all that are counted in it; 0 for the bin of exposure 0."""
+        keys = keys_of(bins)
+        is_own = keys >= grid.FIRST_OWN
+        keys[is_own] = np.minimum(grid.round_up(self.exposures(keys[is_own])), grid.BEYOND)
+        return grid.below(keys)
+
+    def rates_of(self, bins: BinArray, *, least: bool = False) -> FloatArray:
+        """Return the sampling rate of each bin, [K]; ``least``: what it can have been before it was rounded up."""
+        rates = [self.least_rate(number) for number in range(len(self.rates))] if least else self.rates
+        return np.array(rates, np.float64)[rate_numbers_of(bins)]
+
     def moved_to(self, other: Bins, bins: BinArray) -> BinArray:
-        """What ``bins`` [K] of this run are called in another, which knows all rates of this one."""
+        """Translate ``bins`` [K] of this run into those of another, which knows all rates of this one."""
         rates = np.array([other.rates.index(rate) for rate in self.rates], np.int64)
         own = np.array([other._clip_key(exposure)[0] for exposure in self.own], np.int64)
-        keys = (bins & 0xFFFF).astype(np.int64)
+        keys = keys_of(bins)
         is_own = keys >= grid.FIRST_OWN
         keys[is_own] = own[keys[is_own] - grid.FIRST_OWN]
-        return (keys | rates[bins >> 16] << 16).astype(np.uint32)
+        return (keys | rates[rate_numbers_of(bins)] << 16).astype(np.uint32)
 
     @staticmethod
     def union(runs: Sequence[Bins]) -> Bins:
@@ -105,7 +132,7 @@ class Bins:
     def number_of_rate(self, rate: float) -> int:
         """The number of a sampling rate; a new one is added, rounded up if there are many already."""
         if rate not in self.rates and len(self.rates) >= OWN_RATES:
-            rate = grid.to_bits(rate, _RATE_BITS, up=True)
+            rate = round_to_bits(rate, _RATE_BITS, up=True)
         if rate not in self.rates:
             self.rates.append(rate)
         return self.rates.index(rate)

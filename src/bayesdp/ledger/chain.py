@@ -53,6 +53,17 @@ class Step:
 _ALL_FIELDS = attrgetter(*(field.name for field in fields(Step)))
 
 
+@dataclass(frozen=True)
+class StoredStep:
+    """A step that follows from the one before, and the contents beside it that are still kept."""
+
+    step: Step
+    hash: bytes
+    journal: bytes | None
+    batch: bytes | None
+    norms: bytes | None
+
+
 def first_hash(settings: Mapping[str, str]) -> bytes:
     """What the first step follows: the hash of the run's settings."""
     return sha256(json.dumps(dict(sorted(settings.items()))).encode())
@@ -70,3 +81,8 @@ def sha256(*parts: bytes) -> bytes:
 def digest(content: bytes | None) -> bytes:
     """The digest of content, or ``NOTHING``."""
     return NOTHING if content is None else sha256(content)
+
+
+def seal_of(chain_hash: bytes, slice_digests: Mapping[int, bytes]) -> bytes:
+    """Return one hash over everything in a closed ledger: the last step, and the digests of slices by their numbers."""
+    return sha256(chain_hash, *(slice_digests[number] for number in sorted(slice_digests)))

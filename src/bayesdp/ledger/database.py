@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Generator, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from bayesdp.ledger.errors import LedgerError
+from bayesdp.ledger.chain import Step
+from bayesdp.ledger.errors import LedgerError, StorageError
 
 FORMAT = 2
 MEMORY = ":memory:"
@@ -29,6 +33,10 @@ SCHEMA = (
     " through INTEGER NOT NULL, packed BLOB NOT NULL, points TEXT NOT NULL, snapshots BLOB NOT NULL,"
     " digest BLOB NOT NULL)",
 )
+STEP_FIELDS = [field.name for field in fields(Step)]
+INSERT_STEP = f"INSERT INTO steps VALUES ({', '.join('?' * (len(STEP_FIELDS) + 1))})"
+BESIDE = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
+"""Tables with larger content of steps, and the field of a step that has its digest."""
 DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
 # What is deleted need not be overwritten: closing gives all free pages back. A short log keeps the files small.
 ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
@@ -36,26 +44,32 @@ ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
 
 @contextlib.contextmanager
 def clear_errors(path: Path | str) -> Generator[None]:
-    """Errors of the disk and of SQLite as one clear line each."""
+    """Turn errors of the disk and of SQLite into StorageError and LedgerError, one clear line each."""
     try:
         yield
     except sqlite3.Error as error:
-        text = str(error)
-        if "full" in text:
-            what = "the disk is full; nothing was recorded, so the result of this step must not be used"
-        elif "locked" in text:
-            what = "is being used by another process"
-        elif "readonly" in text or "unable to open" in text:
-            what = f"cannot be opened here ({text}); a ledger that was not closed needs a folder that can be written"
-        elif "I/O" in text:
-            what = f"the disk failed ({text}); nothing was recorded, so the result of this step must not be used"
-        else:
-            what = f"is damaged, or not a ledger ({text})"
-        raise LedgerError(path, what) from error
+        raise _in_plain_words(path, str(error)) from error
     except UnicodeDecodeError as error:
         raise LedgerError(path, "is damaged: text in it cannot be read") from error
+    except StorageError:
+        raise
     except OSError as error:
-        raise LedgerError(path, f"cannot be used ({error.strerror or error})") from error
+        raise StorageError(path, f"cannot be used ({error.strerror or error})", error.errno) from error
+
+
+def _in_plain_words(path: Path | str, text: str) -> LedgerError | StorageError:
+    """Return the error for what SQLite said."""
+    unused = "nothing was recorded, so the result of this step must not be used"
+    if "full" in text:
+        return StorageError(path, f"the disk is full; {unused}", errno.ENOSPC)
+    if "I/O" in text:
+        return StorageError(path, f"the disk failed ({text}); {unused}", errno.EIO)
+    if "readonly" in text or "unable to open" in text:
+        what = f"cannot be opened here ({text}); a ledger that was not closed needs a folder that can be written"
+        return StorageError(path, what, errno.EACCES)
+    if "locked" in text:
+        return LedgerError(path, "is being used by another process")
+    return LedgerError(path, f"is damaged, or not a ledger ({text})")
 
 
 def give_name(draft: Path, path: Path) -> None:
@@ -89,6 +103,12 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         return connect(path, "ro")
     except sqlite3.OperationalError:
         return connect(path, "rw")
+
+
+def one_value(database: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
+    """Return the first value of the first row that a query finds; None if it finds none."""
+    row = database.execute(query, values).fetchone()
+    return None if row is None else row[0]
 
 
 def create_tables(database: sqlite3.Connection, settings: Mapping[str, str], seal: bytes) -> None:

@@ -9,46 +9,29 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from bayesdp.ledger import chain, head
-from bayesdp.ledger.chain import Step
+from bayesdp.ledger.chain import StoredStep
 from bayesdp.ledger.database import (
-    APPLICATION,
+    BESIDE,
     DURABLE,
     ECONOMY,
-    FORMAT,
+    INSERT_STEP,
     MEMORY,
-    SCHEMA,
     clear_errors,
     connect,
     connect_to_read,
     create_tables,
     give_name,
+    one_value,
 )
 from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.histograms import Slice
+from bayesdp.ledger.reading import HashAt, check_head, read_settings, read_slices, read_steps, slice_digest
 
-_FIELDS = [field.name for field in fields(Step)]
-_INSERT_STEP = f"INSERT INTO steps VALUES ({', '.join('?' * (len(_FIELDS) + 1))})"
-_BESIDE = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
 _LOG = ("-wal", "-shm", "-journal")
-
-HashAt = Callable[[int], bytes]
-
-
-@dataclass(frozen=True)
-class StoredStep:
-    """A step that follows from the one before, and the contents beside it that are still kept."""
-
-    step: Step
-    hash: bytes
-    journal: bytes | None
-    batch: bytes | None
-    norms: bytes | None
 
 
 class LedgerFile:
@@ -90,7 +73,7 @@ class LedgerFile:
         """A new ledger without steps, locked; at ``path`` there is nothing before the whole of it is there."""
         if path == MEMORY:
             file = LedgerFile(MEMORY, write=True)
-            create_tables(file._database, settings, seal_of(chain.first_hash(settings), {}))
+            create_tables(file._database, settings, chain.seal_of(chain.first_hash(settings), {}))
             return file
         given, path = path, Path(path).resolve()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -103,7 +86,7 @@ class LedgerFile:
             try:
                 with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as database:
                     database.execute("PRAGMA synchronous = FULL")
-                    create_tables(database, settings, seal_of(chain.first_hash(settings), {}))
+                    create_tables(database, settings, chain.seal_of(chain.first_hash(settings), {}))
                 give_name(draft, path)
                 head.sync_folder(path.parent)
             except FileExistsError:
@@ -130,84 +113,26 @@ class LedgerFile:
                 self.roll_back()
 
     def settings(self) -> dict[str, str]:
-        """The settings of the run; first of all, that this is a ledger and which version wrote it."""
-        if self._one("PRAGMA application_id") != APPLICATION:
-            raise LedgerError(self.path, "expected the file of a ledger, this is another one")
-        version = self._one("PRAGMA user_version")
-        if version != FORMAT:
-            raise LedgerError(self.path, f"has format {version}; this version of bayesdp reads format {FORMAT}")
-        schema = sorted(sql for (sql,) in self._database.execute("SELECT sql FROM sqlite_master") if sql is not None)
-        if schema != sorted(SCHEMA) or self._one("PRAGMA quick_check") != "ok":
-            raise LedgerError(self.path, "is damaged")
-        settings = dict(self._database.execute("SELECT name, value FROM settings"))
-        if not all(isinstance(text, str) for item in settings.items() for text in item):
-            raise LedgerError(self.path, "is damaged: a setting is not text")
-        return settings
+        """Return the settings of the run, checked (see ``reading.read_settings``)."""
+        return read_settings(self._database, self.path)
 
     def steps(self, first_hash: bytes) -> Iterator[StoredStep]:
-        """All steps in order, with the contents beside them; ends in an error if anything is not as it was written."""
-        contents = ", ".join(f"{table}.content" for table in _BESIDE)
-        columns = ", ".join(f"steps.{name}" for name in _FIELDS)
-        joins = " ".join(f"LEFT JOIN {table} ON {table}.step = steps.number" for table in _BESIDE)
-        query = f"SELECT steps.hash, {contents}, {columns} FROM steps {joins} ORDER BY steps.number"
-        expected, previous, said = 1, first_hash, self._said
-        if said is not None and said[0] == 0 and said[1] != first_hash:
-            raise LedgerError(self.path, "its settings were changed")
-        for stored_hash, journal, batch, norms, *values in self._database.execute(query):
-            step = Step(**dict(zip(_FIELDS, values, strict=True)))
-            if step.number != expected:
-                raise LedgerError(self.path, f"step {expected} is missing")
-            previous = step.hash(previous)
-            if previous != stored_hash:
-                raise LedgerError(self.path, f"step {expected} was changed, or steps are not in their order")
-            if journal is not None and _digest(journal) != step.audit_digest:
-                raise LedgerError(self.path, f"step {expected}: the journal of its audit records was changed")
-            if _digest(batch) != step.batch_digest:
-                raise LedgerError(self.path, f"step {expected}: the counts of its batch were changed or removed")
-            if _digest(norms) != step.norms_digest:
-                raise LedgerError(self.path, f"step {expected}: its norms were changed or removed")
-            if said is not None and said[0] == expected and said[1] != previous:
-                said = head.read(self._real)  # it may have been recorded again since
-                if said is not None and said[0] == expected and said[1] != previous:
-                    raise LedgerError(self.path, f"step {expected} is not the one that was written")
-            yield StoredStep(step, previous, journal, batch, norms)
-            expected += 1
-        for table in _BESIDE:
-            stray = self._one(f"SELECT min(step) FROM {table} WHERE step NOT IN (SELECT number FROM steps)")
-            if stray is not None:
-                raise LedgerError(self.path, f"step {stray} is missing")
-        if said is not None and said[0] >= expected:
-            raise LedgerError(
-                self.path, f"has {expected - 1} steps, but {said[0]} were written: its write-ahead log lost some"
-            )
+        """Yield all steps in order, checked (see ``reading.read_steps``)."""
+        return read_steps(self._database, self.path, first_hash, self._said, lambda: head.read(self._real))
 
     def slices(self, hash_at: HashAt, steps: int) -> dict[int, Slice]:
-        """The slices that were folded, by number; and that the ledger is complete, if it was closed."""
-        closed, closed_steps, seal = self._row("SELECT closed, steps, seal FROM state WHERE number = 1")
-        if closed and closed_steps != steps:
-            raise LedgerError(self.path, f"was closed with {closed_steps} steps and has {steps}")
-        found: dict[int, Slice] = {}
-        digests: dict[int, bytes] = {}
-        query = "SELECT number, digest, first, records, through, packed, points, snapshots FROM slices ORDER BY number"
-        for number, digest, *values in self._database.execute(query):
-            one = _slice(*values)
-            if one is None or not one.through <= steps or slice_digest(number, one, hash_at(one.through)) != digest:
-                raise LedgerError(self.path, f"the counts of audit records (row {number}) were changed")
-            found[number] = one
-            digests[number] = digest
-        if closed and seal_of(hash_at(steps), digests) != seal:
-            raise LedgerError(self.path, "is not as it was closed: counts were removed")
-        self.closed, self._digests = bool(closed), digests
-        if not closed and self.path != MEMORY and self._said is None and head.read(self._real) is None:
-            name = head.path_of(self._real).name
-            raise LedgerError(self.path, f"was not closed, and {name} is not beside it: steps may be missing")
-        return found
+        """Return the slices that were folded, by number; a ledger that was closed must be complete."""
+        found = read_slices(self._database, self.path, hash_at, steps)
+        self.closed, self._digests = found.closed, found.digests
+        if self.path != MEMORY:
+            check_head(self.path, self._real, self._said, closed=found.closed)
+        return found.slices
 
     def content(self, table: str, step: int) -> bytes | None:
         """The content of one step in one of the tables beside the steps."""
         self._check_open()
-        assert table in _BESIDE
-        return self._one(f"SELECT content FROM {table} WHERE step = ?", (step,))
+        assert table in BESIDE
+        return one_value(self._database, f"SELECT content FROM {table} WHERE step = ?", (step,))
 
     def _check_free(self) -> None:
         if self._database.in_transaction:
@@ -216,16 +141,6 @@ class LedgerFile:
     def _check_open(self) -> None:
         if not self.is_open:
             raise LedgerError(self.path, "is closed; Ledger.open opens it again")
-
-    def _one(self, query: str, values: tuple[Any, ...] = ()) -> Any:
-        row = self._database.execute(query, values).fetchone()
-        return None if row is None else row[0]
-
-    def _row(self, query: str) -> Any:
-        row = self._database.execute(query).fetchone()
-        if row is None:
-            raise LedgerError(self.path, "is damaged: a row is missing")
-        return row
 
     # Writing
 
@@ -242,7 +157,7 @@ class LedgerFile:
                 self._head.write(stored.step.number - 1, previous, sync=True)
         with self.transaction():
             self._database.execute("DELETE FROM steps WHERE number = ?", (stored.step.number,))
-            for table in _BESIDE:
+            for table in BESIDE:
                 self._database.execute(f"DELETE FROM {table} WHERE step = ?", (stored.step.number,))
             self.insert(stored)
         self._note(stored)
@@ -268,7 +183,7 @@ class LedgerFile:
 
     def seal_after(self, chain_hash: bytes) -> bytes:
         """The seal of the ledger as it is."""
-        return seal_of(chain_hash, self._digests)
+        return chain.seal_of(chain_hash, self._digests)
 
     @property
     def unfinished(self) -> bool:
@@ -303,11 +218,11 @@ class LedgerFile:
 
     def _settle(self) -> bool:
         """Empty the write-ahead log and give back free pages; not if somebody reads, or the disk is full."""
-        if self._one("PRAGMA journal_mode") == "delete":
+        if one_value(self._database, "PRAGMA journal_mode") == "delete":
             return True  # nothing was written
         try:
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            settled = self._one("PRAGMA journal_mode = DELETE") == "delete"
+            settled = one_value(self._database, "PRAGMA journal_mode = DELETE") == "delete"
             if settled:
                 self._database.execute("VACUUM")
             return settled
@@ -316,8 +231,8 @@ class LedgerFile:
 
     def insert(self, stored: StoredStep) -> None:
         """A step, within a transaction."""
-        self._database.execute(_INSERT_STEP, (*stored.step.values(), stored.hash))
-        for table, content in zip(_BESIDE, (stored.journal, stored.batch, stored.norms), strict=True):
+        self._database.execute(INSERT_STEP, (*stored.step.values(), stored.hash))
+        for table, content in zip(BESIDE, (stored.journal, stored.batch, stored.norms), strict=True):
             if content is not None:
                 self._database.execute(f"INSERT INTO {table} VALUES (?, ?)", (stored.step.number, content))
 
@@ -348,7 +263,7 @@ class LedgerFile:
                     self._database.execute(f"PRAGMA {pragma}")
             with self.transaction():  # before there is a log, so that the file itself says it
                 self._database.execute("UPDATE state SET closed = 0 WHERE number = 1")
-            if self._head is not None and self._one("PRAGMA journal_mode = WAL") != "wal":
+            if self._head is not None and one_value(self._database, "PRAGMA journal_mode = WAL") != "wal":
                 raise LedgerError(self.path, "cannot be written here: the disk allows no write-ahead log")
         self._ready = True
 
@@ -378,30 +293,3 @@ class LedgerFile:
     def __del__(self) -> None:
         if getattr(self, "_head", None) is not None and os.getpid() == self._process:
             self._release(remove=False)
-
-
-def slice_digest(number: int, one: Slice, chain_hash: bytes) -> bytes:
-    """The digest of a slice, which also names the step through which it goes."""
-    name = f"{number} {one.first} {one.records} {one.through} {one.points}"
-    return chain.sha256(chain_hash, name.encode(), one.packed, one.snapshots)
-
-
-def seal_of(chain_hash: bytes, digests: Mapping[int, bytes]) -> bytes:
-    """One hash over everything in a closed ledger: the last step, and the digests of slices by their numbers."""
-    return chain.sha256(chain_hash, *(digests[number] for number in sorted(digests)))
-
-
-def _digest(content: Any) -> bytes | None:
-    """The digest of what stands in a row; None if that cannot be content."""
-    return chain.digest(content) if content is None or isinstance(content, bytes) else None
-
-
-def _slice(first: Any, records: Any, through: Any, packed: Any, points: Any, snapshots: Any) -> Slice | None:
-    """A slice from what stands in its row; None if that cannot be one."""
-    whole = all(isinstance(number, int) for number in (first, records, through))
-    if not (whole and isinstance(packed, bytes) and isinstance(snapshots, bytes) and isinstance(points, str)):
-        return None
-    try:
-        return Slice(first, records, through, packed, tuple(int(point) for point in points.split()), snapshots)
-    except ValueError:
-        return None

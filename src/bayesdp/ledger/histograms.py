@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.ledger import packing
-from bayesdp.ledger.bins import BinArray, bins_of
-from bayesdp.ledger.grid import KEYS, Keys, distinct
+from bayesdp.ledger.bins import BinArray, bins_of, keys_of, rate_numbers_of
+from bayesdp.ledger.exposure_grid import KEYS, Keys, distinct
 
 SLICE = 512
 """Records in a slice."""
@@ -194,8 +194,8 @@ def add_entries(before: Histogram, records: slice, entries: Sequence[Entry]) -> 
     width = int(counts.shape[1])
     for rate, keys in rows:
         place = np.zeros(KEYS, np.int64)
-        here = np.flatnonzero(bins >> 16 == rate)
-        place[bins[here] & 0xFFFF] = here * width
+        here = np.flatnonzero(rate_numbers_of(bins) == rate)
+        place[keys_of(bins[here])] = here * width
         flat = np.add(place[keys], np.arange(width)).ravel()
         np.add.at(counts.reshape(-1), flat, counts.dtype.type(1))
     return Histogram(bins, counts)

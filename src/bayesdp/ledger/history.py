@@ -7,16 +7,14 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass
 
-from bayesdp.conversion import epsilon_from_costs
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.caveats import split
 from bayesdp.ledger.chain import Step
-from bayesdp.ledger.clip_bound import LAMBDAS, MOST_SETTINGS, ClipBound
-from bayesdp.ledger.grid import to_bits
-from bayesdp.worst_case import Run, WorstCase, worst_case_of
+from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
+from bayesdp.mechanisms.gaussian import RepeatedStep
 
-_MOST_FOR_PLD = 4  # different settings that dp-accounting composes quickly
 _LEAST_NOISE = 1e-6  # the least multiplier that is accounted
+_ALL_BITS, _FEWER_BITS = MANTISSA, (11, 9, 8, 7, 6, 5, 4)  # of noise and rate, to tell settings apart
 _HASH = 32
 
 
@@ -54,10 +52,9 @@ class History:
         self._norms, self._norms_clipped = array("I"), array("I")
 
     def add(self, step: Step, step_hash: bytes) -> None:
-        """One more step."""
+        """Add a step, whose place among the bins was asked for before."""
         self.steps = step.number
         self.last = step
-        self.bins.place(step.noise_std, step.sample_rate, step.clip)
         self._lengthen(step)
         self.audited_steps += step.audited > 0
         self.audit_clipped += step.audit_clipped
@@ -106,57 +103,29 @@ class History:
         """The hash of the last step: the head of the chain."""
         return self.hash_at(self.steps)
 
-    def runs(self, bits: int = 52, more: Run | None = None) -> dict[tuple[float, float], int]:
-        """Steps by (noise multiplier, sampling rate); with fewer bits, noise is rounded down and rates up."""
-        counts: Counter[tuple[float, float]] = Counter()
-        taken = [(one.noise_std / (one.clip or math.inf), one.sample_rate, one.steps) for one in self.stretches]
-        for noise, rate, steps in taken if more is None else [*taken, more]:
-            settings = to_bits(max(noise, _LEAST_NOISE), bits, up=False), to_bits(rate, bits, up=True)
-            counts[max(settings[0], _LEAST_NOISE), settings[1]] += steps
-        return counts
-
-    def worst_case(self, delta: float, more: Run | None = None) -> WorstCase:
-        """Classic differential privacy of all steps, and of ``more`` to come, for everyone.
-
-        A few settings are composed by dp-accounting. Many are one record at the clip bound, by its own profile; very
-        many are merged first, each to one with less noise and a higher rate.
-        """
-        if not self._clipped:
-            return _without_pld(math.inf, delta, "a step without a clip bound has no worst case")
-        runs = self.merged(MOST_SETTINGS, more)
-        if len(runs) <= _MOST_FOR_PLD:
-            return worst_case_of(runs, delta=delta)
-        clip_bound = ClipBound.of(runs)
-        profile = clip_bound.epsilon(delta)
-        rdp = epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0]
-        if rdp <= profile:
-            return _without_pld(rdp, delta)
-        return WorstCase(epsilon=profile, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=profile)
-
-    def clip_bound(self, more: Run | None = None) -> ClipBound | None:
-        """A record that is always at the clip bound; None if a step had none."""
-        if not self._clipped:
-            return None
-        return ClipBound.of(self.merged(MOST_SETTINGS, more))
-
     @property
-    def _clipped(self) -> bool:
-        return all(one.clip is not None for one in self.stretches)
+    def clipped(self) -> bool:
+        """Whether every step had a clip bound; without one there is no worst case."""
+        return all(stretch.clip is not None for stretch in self.stretches)
 
-    def merged(self, most: int, more: Run | None = None) -> list[Run]:
-        """(noise multiplier, rate, steps) of at most so many different settings, if rounding to 1/16 and less does it.
+    def repeated_steps(self, at_most: int | None = None, more: RepeatedStep | None = None) -> list[RepeatedStep]:
+        """Return the steps so far, and ``more`` to come, by (noise multiplier, sampling rate), with their numbers.
 
-        Noise is rounded down and rates are rounded up.
+        ``at_most`` limits how many different settings are told apart: beyond it they are merged, noise rounded down and
+        rates rounded up, to 1/16 at the coarsest (more settings may remain). A step without a clip bound counts as one
+        with the least noise that is accounted.
         """
-        counts = self.runs(more=more)
-        for bits in (11, 9, 8, 7, 6, 5, 4):
-            if len(counts) <= most:
+        counts = self._counts(_ALL_BITS, more)
+        for bits in _FEWER_BITS:
+            if at_most is None or len(counts) <= at_most:
                 break
-            counts = self.runs(bits, more)
+            counts = self._counts(bits, more)
         return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
 
-
-def _without_pld(epsilon: float, delta: float, reason: str | None = None) -> WorstCase:
-    return WorstCase(
-        epsilon=epsilon, delta=delta, accountant="RDP", rdp_epsilon=epsilon, pld_epsilon=None, reason=reason
-    )
+    def _counts(self, bits: int, more: RepeatedStep | None) -> dict[tuple[float, float], int]:
+        counts: Counter[tuple[float, float]] = Counter()
+        taken = [(part.noise_std / (part.clip or math.inf), part.sample_rate, part.steps) for part in self.stretches]
+        for noise, rate, steps in taken if more is None else [*taken, more]:
+            least = round_to_bits(max(noise, _LEAST_NOISE), bits, up=False)
+            counts[max(least, _LEAST_NOISE), round_to_bits(rate, bits, up=True)] += steps
+        return counts

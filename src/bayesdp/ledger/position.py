@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayesdp.ledger.errors import LedgerError
-from bayesdp.ledger.ledger import Ledger
+from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.validation import InvalidInputError
 
 
-def position(ledger: Ledger) -> dict[str, Any]:
+def position(ledger: StoredLedger) -> dict[str, Any]:
     """Where a ledger stood, for a checkpoint; the hash is of the step before the last, which may still be amended."""
     steps = ledger.steps
     return {"run": ledger.run, "steps": steps, "hash": ledger.history.hash_at(max(steps - 1, 0)).hex()}
 
 
-def check_continues(ledger: Ledger, state: Mapping[str, Any]) -> None:
+def check_continues(ledger: StoredLedger, state: Mapping[str, Any]) -> None:
     """That a ledger contains the steps of a checkpoint; those it has beyond were released as well, and stay."""
     try:
         run, steps, link = str(state["run"]), int(state["steps"]), str(state["hash"])

@@ -7,25 +7,27 @@ import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bayesdp.ledger import grid
+from bayesdp.ledger import exposure_grid as grid
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
-if TYPE_CHECKING:
-    from bayesdp.gate import Gate
-
 
 def new_settings(
-    audit_ids: Sequence[str | int] | None,
-    data: str | None,
-    metadata: Mapping[str, Any] | None,
-    keep_norms: bool,
+    *,
+    audit_ids: Sequence[str | int] | None = None,
     audit_groups: Sequence[str] | None = None,
-    gate: Gate | None = None,
+    data: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    keep_norms: bool = False,
+    gate: str | None = None,
 ) -> dict[str, str]:
-    """The settings of a new run, as they are kept and hashed."""
+    """Check the settings of a new run and return them as they are kept and hashed.
+
+    ``gate`` is what ``claims.Gate.to_json`` gave: the ledger keeps it and knows only how many audit records it names.
+    Raises InvalidInputError for what a file cannot hold or what does not fit together.
+    """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
     settings = {
@@ -40,46 +42,82 @@ def new_settings(
         settings["data"] = checked_text("data", data)
     if audit_ids is not None:
         ids = [] if isinstance(audit_ids, str | bytes) or not hasattr(audit_ids, "__iter__") else list(audit_ids)
-        if not ids or not all(type(one) in (str, int) for one in ids) or len(set(ids)) != len(ids):
+        if not ids or not all(type(name) in (str, int) for name in ids) or len(set(ids)) != len(ids):
             raise refuse("audit_ids", audit_ids, "different texts or whole numbers, at least one")
         settings["audit_ids"] = _json("audit_ids", ids)
     if audit_groups is not None:
         settings["audit_groups"] = _json("audit_groups", _checked_groups(audit_groups, audit_ids))
     if gate is not None:
-        settings["gate"] = _checked_gate(gate, settings)
+        named, declared = audit_size(settings), json.loads(gate)["records"]
+        if named not in (None, declared):
+            raise refuse("gate.records", declared, f"the {named} audit records that are named")
+        settings["gate"] = gate
     return settings
 
 
 def audit_size(settings: Mapping[str, str]) -> int | None:
-    """How many audit records the settings name, if they do."""
+    """Return how many audit records the settings name, None if they name none."""
     for name in ("audit_ids", "audit_groups"):
         if name in settings:
             return len(json.loads(settings[name]))
     return json.loads(settings["gate"])["records"] if "gate" in settings else None
 
 
-def _checked_groups(groups: Any, audit_ids: Sequence[str | int] | None) -> list[str]:
-    listed = [] if isinstance(groups, str | bytes) or not hasattr(groups, "__iter__") else list(groups)
-    if not listed or not all(isinstance(one, str) and one and _encodes(one) for one in listed):
-        raise refuse("audit_groups", groups, "the name of a group for each audit record")
-    if audit_ids is not None and len(listed) != len(audit_ids):
-        raise refuse("len(audit_groups)", len(listed), f"a group for each of the {len(audit_ids)} audit records")
-    return [str(one) for one in listed]
+class RunDescription:
+    """What the settings of a run say, as properties; ``_settings`` are those that ``new_settings`` made."""
 
+    _settings: Mapping[str, str]
 
-def _checked_gate(gate: Any, settings: Mapping[str, str]) -> str:
-    from bayesdp.gate import Gate
+    @property
+    def run(self) -> str:
+        """A name that no other run has."""
+        return self._settings["run"]
 
-    if not isinstance(gate, Gate):
-        raise refuse("gate", gate, "a Gate")
-    named = audit_size(settings)
-    if named not in (None, gate.records):
-        raise refuse("gate.records", gate.records, f"the {named} audit records that are named")
-    return gate.to_json()
+    @property
+    def created(self) -> str:
+        """When the ledger was created, UTC, as ISO 8601."""
+        return self._settings["created"]
+
+    @property
+    def data(self) -> str | None:
+        """The name of the data that is trained on, if it was given."""
+        return self._settings.get("data")
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was noted about the run when its ledger was created."""
+        return json.loads(self._settings["metadata"])
+
+    @property
+    def audit_ids(self) -> list[str | int] | None:
+        """The ids of the audit records, if they were given."""
+        ids = self._settings.get("audit_ids")
+        return None if ids is None else json.loads(ids)
+
+    @property
+    def audit_groups(self) -> list[str] | None:
+        """The group of each audit record, if groups were given."""
+        groups = self._settings.get("audit_groups")
+        return None if groups is None else json.loads(groups)
+
+    @property
+    def declared_gate(self) -> str | None:
+        """The gate that was declared before the run, as the JSON text that is kept, if there is one."""
+        return self._settings.get("gate")
+
+    @property
+    def composed_of(self) -> list[dict[str, Any]]:
+        """The runs of which this ledger was composed; empty for the ledger of one run."""
+        return json.loads(self._settings.get("composed_of", "[]"))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the claims should know, in sentences."""
+        return json.loads(self._settings.get("notes", "[]"))
 
 
 def checked_path(path: Any) -> Path:
-    """The path of a ledger, if it can be one."""
+    """Return the path of a ledger; refused if it cannot be one."""
     expected = "the path of a file"
     if not isinstance(path, str | Path):
         raise refuse("path", path, expected)
@@ -90,10 +128,19 @@ def checked_path(path: Any) -> Path:
 
 
 def checked_text(name: str, value: Any) -> str:
-    """Text that a file can hold."""
+    """Return text that a file can hold; anything else is refused."""
     if not isinstance(value, str) or not _encodes(value):
         raise refuse(name, value, "text")
     return value
+
+
+def _checked_groups(groups: Any, audit_ids: Sequence[str | int] | None) -> list[str]:
+    listed = [] if isinstance(groups, str | bytes) or not hasattr(groups, "__iter__") else list(groups)
+    if not listed or not all(isinstance(group, str) and group and _encodes(group) for group in listed):
+        raise refuse("audit_groups", groups, "the name of a group for each audit record")
+    if audit_ids is not None and len(listed) != len(audit_ids):
+        raise refuse("len(audit_groups)", len(listed), f"a group for each of the {len(audit_ids)} audit records")
+    return [str(group) for group in listed]
 
 
 def _encodes(text: str) -> bool:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayesdp.ledger import grid, packing
-from bayesdp.ledger.bins import Bins
-from bayesdp.ledger.grid import KEYS, KeyArray, distinct
+from bayesdp.ledger import exposure_grid as grid
+from bayesdp.ledger import packing
+from bayesdp.ledger.bins import Bins, keys_of, rate_numbers_of
+from bayesdp.ledger.exposure_grid import KEYS, KeyArray, distinct
 from bayesdp.ledger.histograms import Entry, Histogram, Slice, stacked
-from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.validation import FloatArray
 
 LAMBDAS = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -57,16 +58,16 @@ class SnapshotCosts:
         met = distinct(keys)
         new = met[~table.known[met]]
         if len(new):
-            mechanism = SubsampledGaussian(sample_rate=self._bins.rates[rate])
-            table.fill(new, mechanism.log_moment(self._bins.exposures(new), LAMBDAS))
+            table.fill(new, log_moments(self._bins.rates[rate], self._bins.exposures(new), LAMBDAS))
         return table
 
     def of_histogram(self, histogram: Histogram) -> FloatArray:
         """Costs [n, L] of the records of a histogram."""
         total = np.zeros((histogram.counts.shape[1], len(LAMBDAS)))
-        for rate in np.unique(histogram.bins >> 16).tolist():
-            here = histogram.bins >> 16 == rate
-            keys = histogram.bins[here] & 0xFFFF
+        rates = rate_numbers_of(histogram.bins)
+        for rate in np.unique(rates).tolist():
+            here = rates == rate
+            keys = keys_of(histogram.bins[here])
             counts = histogram.counts[here]
             finite = keys != grid.BEYOND
             total += counts[finite].T.astype(np.float64) @ self.table(rate, keys).double[keys[finite]]
@@ -86,7 +87,7 @@ class SnapshotCosts:
         return total
 
 
-class Track:
+class CostTrail:
     """The costs of the records of a slice up to some step; goes on from there, step by step through the journal."""
 
     def __init__(self, start: Slice, histogram: Histogram, costs: SnapshotCosts) -> None:

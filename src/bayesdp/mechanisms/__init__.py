@@ -5,7 +5,7 @@ from bayesdp.mechanisms.laplace import Laplace
 from bayesdp.mechanisms.mechanism import Mechanism
 from bayesdp.mechanisms.randomized_response import RandomizedResponse
 from bayesdp.mechanisms.subsampling import PoissonSubsampled
-from bayesdp.mechanisms.variational import GaussianLaws, UnequalGaussians
+from bayesdp.mechanisms.unequal_gaussians import GaussianLaws, UnequalGaussians
 
 REGISTRY: tuple[type[Mechanism], ...] = (
     SubsampledGaussian,

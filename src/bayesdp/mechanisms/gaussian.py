@@ -18,6 +18,9 @@ from bayesdp.validation import FloatArray
 SMALLEST = 1e-300
 """What an exposure above 0 costs at least: nothing that is released underflows to no cost at all."""
 
+RepeatedStep = tuple[float, float, int]
+"""A Gaussian step taken several times: (noise multiplier, sampling rate, steps), as Opacus keeps its history."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SubsampledGaussian(Mechanism):

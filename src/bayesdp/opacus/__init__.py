@@ -10,12 +10,10 @@ Importing this module registers the accountant, so that ``PrivacyEngine(accounta
 
 from __future__ import annotations
 
-try:
-    import opacus  # noqa: F401  # pyright: ignore[reportUnusedImport]
-except ImportError as error:  # pragma: no cover
-    raise ImportError("bayesdp.opacus needs Opacus: pip install 'bayesdp[opacus]'") from error
+from bayesdp.optional import needs
 
-from opacus.accountants import register_accountant
+with needs("opacus", "bayesdp.opacus"):
+    from opacus.accountants import register_accountant
 
 from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.audit import AuditNorms

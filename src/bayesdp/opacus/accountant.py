@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
-from bayesdp.ledger import Ledger
-from bayesdp.ledger.clip_bound import MOST_SETTINGS
+from bayesdp.guarantees.clip_bound import MOST_SETTINGS
+from bayesdp.guarantees.worst_case import worst_case_of
 from bayesdp.ledger.position import check_continues, position
+from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
-from bayesdp.worst_case import Run, worst_case_of
 
 if TYPE_CHECKING:
-    from bayesdp.claim import Claim
+    from bayesdp.claims import RunClaims
 
 _LEDGER, _ELSEWHERE = "bayesdp_ledger", "bayesdp_elsewhere"
 
@@ -29,11 +30,11 @@ class Accountant(IAccountant):
 
     def __init__(self) -> None:
         super().__init__()
-        self.history: list[Run] = []
+        self.history: list[RepeatedStep] = []
         self.ledger: Ledger | None = None
         "The last one that ``watch`` gave it."
         self._ledgers: list[Ledger] = []
-        self._elsewhere: list[Run] = []
+        self._elsewhere: list[RepeatedStep] = []
         "Steps that are in no ledger: before ``watch``, or after the watch was closed."
         self._expected: Mapping[str, Any] | None = None
 
@@ -60,10 +61,10 @@ class Accountant(IAccountant):
             return worst_case_of(self.history, delta=delta).epsilon
         if len(self._ledgers) == 1 and not self._elsewhere:
             return self._ledgers[0].worst_case(delta).epsilon
-        recorded = [run for ledger in self._ledgers for run in ledger.history.merged(MOST_SETTINGS)]
+        recorded = [run for ledger in self._ledgers for run in ledger.history.repeated_steps(MOST_SETTINGS)]
         return worst_case_of([*self._elsewhere, *recorded], delta=delta).epsilon
 
-    def claims(self, delta: float = 1e-5, **options: Any) -> list[Claim]:
+    def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
         """All claims of the ledger; see ``Ledger.claims``."""
         if self.ledger is None:
             raise refuse("ledger", None, "bayesdp.opacus.watch with a ledger; without one there is the worst case only")

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from bayesdp.ledger import Ledger
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, non_negative_array
 
 SOURCE = "opacus"

@@ -11,7 +11,7 @@ import torch
 from opacus.data_loader import CollateFnWithEmpty
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, ndtr
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from bayesdp.opacus.draws import STATE, Draw, Draws, watched_sampler
@@ -102,8 +102,8 @@ class Sampling:
         if self.mismatch or self._compared < 8 or self._compared & (self._compared - 1) or self._variance == 0:
             return
         excess = (self._drawn - self._expected) / math.sqrt(self._variance)
-        even = float(chi2.cdf(self._spread, self._compared))
-        if 2 * float(norm.sf(abs(excess))) < _UNLIKELY or even < _UNLIKELY:
+        even = float(chdtr(self._compared, self._spread))
+        if 2 * float(ndtr(-abs(excess))) < _UNLIKELY or even < _UNLIKELY:
             self.mismatch = True
             what = "all nearly of one size, which Poisson sampling does not give"
             if even >= _UNLIKELY:

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from bayesdp.claim import Claim, statement
-from bayesdp.ledger import Ledger
+from bayesdp.claims import RunClaims
+from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger.position import check_continues, position
-from bayesdp.live import LiveView
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.clipping import Flat, clipping_of
@@ -24,7 +23,8 @@ from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.recording import PoissonSteps, ShuffledEpochs, Sum, numbers
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
-from bayesdp.stopping import StopWhen
+from bayesdp.report.live import LiveView
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 
@@ -130,7 +130,7 @@ class Watch:
 
     # What is claimed
 
-    def claims(self, delta: float = 1e-5, **options: Any) -> list[Claim]:
+    def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
         """All claims of the run so far; see ``Ledger.claims``."""
         self.settle()
         if not self.ledger.steps and self._versions() != self._untouched:
@@ -143,7 +143,7 @@ class Watch:
 
     def statement(self, delta: float = 1e-5, **options: Any) -> str:
         """The claims in words."""
-        return statement(self.claims(delta, **options))
+        return self.claims(delta, **options).statement()
 
     def settle(self) -> None:
         """Give the ledger what is not in it yet: norms of the epoch, or of the last step."""

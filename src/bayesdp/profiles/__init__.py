@@ -8,7 +8,7 @@
 On exposures that were fixed before the run these are bounds. On the trajectory of one adaptive run they are estimates.
 """
 
-from bayesdp.profiles.gaussian import gaussian_delta, gaussian_epsilon
-from bayesdp.profiles.histograms import ExposureCounts, Precision, Profiles, profiles
+from bayesdp.profiles.gaussian_profile import gaussian_delta, gaussian_epsilon
+from bayesdp.profiles.record_profiles import ExposureCounts, Precision, Profiles, profiles
 
 __all__ = ["ExposureCounts", "Precision", "Profiles", "gaussian_delta", "gaussian_epsilon", "profiles"]

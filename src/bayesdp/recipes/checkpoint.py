@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.ledger import Ledger
 from bayesdp.ledger.position import check_continues, position
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
 from bayesdp.whole_file import write_whole
 

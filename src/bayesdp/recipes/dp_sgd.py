@@ -17,14 +17,15 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from bayesdp import validation
-from bayesdp.ledger import Ledger
 from bayesdp.opacus.audit import quiet_hooks, separate_loss
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.watching import Watch, watch
+from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
-from bayesdp.recipes.loop import Track, run_steps
+from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.sgd import SgdSettings
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -42,7 +43,7 @@ def fit_model(
     audit: tuple[torch.Tensor, torch.Tensor] | None = None,
     at_once: int | None = None,
     checkpoint: Checkpoint | None = None,
-    track: Track = iter,
+    track: Progress = iter,
 ) -> None:
     """Train ``model`` in place by Poisson-sampled DP-SGD; every step is in the ledger before it is used.
 
@@ -55,14 +56,14 @@ def fit_model(
     if at_once is not None:
         validation.count("at_once", at_once, minimum=1)
     separate_loss(loss, "mean", targets)
-    run = _Run(model, loss, inputs, targets, settings, ledger, randomness, audit, at_once)
+    run = _Training(model, loss, inputs, targets, settings, ledger, randomness, audit, at_once)
     try:
         run_steps(run.step, run, steps=settings.steps, ledger=ledger, checkpoint=checkpoint, track=track)
     finally:
         run.close()
 
 
-class _Run:
+class _Training:
     """A model that is being trained: what Opacus needs around it, and its state."""
 
     def __init__(

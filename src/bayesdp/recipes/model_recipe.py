@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from bayesdp.calibration import calibrate
+from bayesdp.guarantees.calibration import calibrate
 from bayesdp.recipes.catalogue import ModelChoice
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.dp_sgd import fit_model, predictions
-from bayesdp.recipes.run import Fitted, Run
+from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.sgd import SgdSettings
 
 
-def fit(run: Run, choice: ModelChoice) -> Fitted:
+def fit(run: RecipeRun, choice: ModelChoice) -> Fitted:
     """Train on development rows, images [n, 1, 8, 8]; audit rows go into the ledger."""
     dataset = run.dataset
     noise = calibrate(

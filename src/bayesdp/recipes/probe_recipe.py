@@ -7,21 +7,21 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from bayesdp.calibration import calibrate
+from bayesdp.guarantees.calibration import calibrate
 from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import WHITENING, read_arrays, write_arrays
 from bayesdp.recipes.datasets import Rows
 from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.linear_probe import ProbeRows, fit_probe, new_weights
 from bayesdp.recipes.public_basis import Basis, stroke_basis
+from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.release import NoisySums
-from bayesdp.recipes.run import Fitted, Run
 from bayesdp.recipes.sgd import Descent, SgdSettings
 from bayesdp.recipes.whitening import Whitening, release_centre, release_shape
 from bayesdp.validation import FloatArray, refuse
 
 
-def fit(run: Run, choice: ProbeChoice) -> Fitted:
+def fit(run: RecipeRun, choice: ProbeChoice) -> Fitted:
     """Train on development rows of a data set whose inputs are features of length 1; audit rows go into the ledger."""
     if choice.centre + choice.shape >= 1:
         raise refuse("centre + shape", choice.centre + choice.shape, "less than 1: the rest is for training")
@@ -72,7 +72,7 @@ def _releases(choice: ProbeChoice) -> int:
     return 1 + (choice.shape > 0)
 
 
-def _whitening(train: Rows, audit: Rows, choice: ProbeChoice, one: float, run: Run) -> Whitening:
+def _whitening(train: Rows, audit: Rows, choice: ProbeChoice, one: float, run: RecipeRun) -> Whitening:
     """Release it, or go on with what was released: what was lost in a crash is not released again."""
     ledger, path = run.ledger, None if run.folder is None else run.folder / WHITENING
     whitening = Whitening(np.zeros(train.x.shape[1]), None)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.ledger import Ledger
 from bayesdp.randomness import Randomness, gaussian, poisson_batch
 from bayesdp.recipes.sgd import SgdSettings
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
 
 SLACK = 1e-3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bayesdp.recipes.catalogue import VariationalChoice
 from bayesdp.recipes.datasets import Dataset
-from bayesdp.recipes.run import Fitted, Run
+from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.variational import BayesianLogisticRegression
 
 
-def fit(run: Run, choice: VariationalChoice) -> Fitted:
+def fit(run: RecipeRun, choice: VariationalChoice) -> Fitted:
     """Train on development rows; audit rows go into the ledger."""
     train, audit = run.dataset.development, run.dataset.audit
     model = BayesianLogisticRegression(

@@ -24,11 +24,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesdp import validation
-from bayesdp.claim import Claim
+from bayesdp.claims.claim import Claim
 from bayesdp.claims.shares import SAMPLED
-from bayesdp.conversion import record_epsilons
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.mechanisms import GaussianLaws, UnequalGaussians
+from bayesdp.profiles.conversion import record_epsilons
 from bayesdp.randomness import gaussian, source
 from bayesdp.validation import FloatArray, InvalidInputError, refuse
 

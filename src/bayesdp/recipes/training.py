@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,23 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.accounting import Account
-from bayesdp.claim import finite_or_none, percent
-from bayesdp.claims import Asked, ledger_claims
-from bayesdp.ledger import Ledger
-from bayesdp.live import LiveView
+from bayesdp.claims import ClaimRequest, RunClaims, run_claims
+from bayesdp.formatting import finite_or_none, percent
+from bayesdp.guarantees.worst_case import WorstCase, worst_case_of
+from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.optional import needs
+from bayesdp.progress import NamedProgress, silent
 from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
 from bayesdp.recipes.datasets import load
-from bayesdp.recipes.run import Fitted, Run
-from bayesdp.report import write_report
+from bayesdp.recipes.recipe_run import Fitted, RecipeRun
+from bayesdp.report import check_libraries, write_report
+from bayesdp.report.live import LiveView
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
 from bayesdp.whole_file import made_folder, write_text
-from bayesdp.worst_case import Run as History
-from bayesdp.worst_case import WorstCase, worst_case_of
 
-Track = Callable[[Sequence[Any], str | Callable[[], str]], Iterable[Any]]
-"""A progress bar around items; beside it a word, or what gives one as it goes on."""
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
 FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
 NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which whoever knows the seed can remove."
@@ -43,13 +42,13 @@ class Trained:
     recipe: str
     accuracy: float
     baseline_accuracy: float | None
-    account: Account
+    claims: RunClaims
     settings: dict[str, Any]
     seed: int
     reproducible: bool
     seconds: float
     model: Fitted
-    history: list[History]
+    repeated_steps: list[RepeatedStep]
     "Noise multiplier, sampling rate and number of its steps."
 
     def statement(self) -> str:
@@ -58,7 +57,7 @@ class Trained:
         lines.append(f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified rightly.")
         if self.baseline_accuracy is not None:
             lines.append(f"Without privacy (not for release): {100 * self.baseline_accuracy:.2f} %.")
-        return "\n".join([*lines, self.account.statement()])
+        return "\n".join([*lines, self.claims.statement()])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -68,7 +67,7 @@ class Trained:
             "accuracy": self.accuracy,
             "baseline_accuracy": self.baseline_accuracy,
             **({"baseline_reason": without} if self.baseline_accuracy is None else {}),
-            **self.account.to_dict(),
+            **self.claims.to_dict(),
             "seconds": self.seconds,
             "seed": self.seed,
             "for_release": not self.reproducible and self.baseline_accuracy is None,
@@ -87,7 +86,7 @@ def train(
     baseline: bool | None = None,
     output: str | Path | None = None,
     resume: bool = False,
-    track: Track = lambda items, what: items,
+    track: NamedProgress = silent,
 ) -> Trained:
     """Train a recipe's model within a worst-case epsilon, with the ledger of its run.
 
@@ -100,18 +99,22 @@ def train(
     chosen = recipe(name)
     choice = chosen.choice(target_epsilon)
     target = choice.target_epsilon if target_epsilon is None else float(target_epsilon)
-    asked = Asked(delta=delta)
+    request = ClaimRequest(delta=delta)
     seed = validation.count("seed", seed, minimum=0)
     if resume and output is None:
         raise refuse("output", None, "with --resume the folder of the run that was interrupted")
     folder = None if output is None else _checked_folder(Path(output), resume)
     rows = load(name, data, seed=seed)
-    from bayesdp.recipes.features import EXTRACTORS, extract  # heavy, so that bad input is refused before it
+    with needs("demo", f"the recipe {name}"):  # heavy, so that bad input is refused before it
+        from bayesdp.recipes.features import EXTRACTORS, extract
 
+        model_recipe = importlib.import_module(f"bayesdp.recipes.{choice.module}")
+    if folder is not None:
+        check_libraries()  # not only after training
     dataset = extract(rows, EXTRACTORS[chosen.features], lambda items: track(items, "Public features"))
     settings = {
         "target_epsilon": target,
-        "delta": asked.delta,
+        "delta": request.delta,
         **{key: value for key, value in chosen.to_dict(choice).items() if key != "target_epsilon"},
         "trained_on": f"{len(dataset.development)} rows, those for validation among them",
         "audited_on": f"{len(dataset.audit)} rows",
@@ -119,39 +122,40 @@ def train(
     }
     about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
     with _ledger(folder, resume, name, about) as ledger:
-        run = Run(
+        run = RecipeRun(
             dataset=dataset,
             features=chosen.features,
             target_epsilon=target,
-            delta=asked.delta,
+            delta=request.delta,
             ledger=ledger,
             randomness=source(seed, reproducible=reproducible),
             folder=folder,
-            track=lambda items: track(items, LiveView(ledger, delta=asked.delta).line),
+            track=lambda items: track(items, LiveView(ledger, delta=request.delta).line),
         )
         try:
-            fitted: Fitted = importlib.import_module(f"bayesdp.recipes.{choice.module}").fit(run, choice)
+            fitted: Fitted = model_recipe.fit(run, choice)
         except InvalidInputError:
             if folder is not None and not ledger.steps:  # nothing was released: as if it had not been begun
                 ledger.close()
                 for file in (LEDGER, CHECKPOINT):
                     (folder / file).unlink(missing_ok=True)
             raise
-        claims = ledger_claims(ledger, asked)
-        history = [(*setting, steps) for setting, steps in ledger.history.runs().items()]
+        claims = run_claims(ledger, request)
+        repeated_steps = ledger.history.repeated_steps()
         if folder is not None:
-            write_report(ledger, folder / REPORT, delta=asked.delta, title=f"Privacy of the {name} model")
+            title = f"Privacy of the {name} model"
+            write_report(ledger, folder / REPORT, delta=request.delta, title=title, claims=claims)
     trained = Trained(
         recipe=name,
         accuracy=fitted.accuracy,
         baseline_accuracy=fitted.baseline() if (reproducible if baseline is None else baseline) else None,
-        account=Account(claims=claims, bayesian=claims.bayesian),
+        claims=claims,
         settings=settings,
         seed=seed,
         reproducible=reproducible,
         seconds=time.perf_counter() - started,
         model=fitted,
-        history=history,
+        repeated_steps=repeated_steps,
     )
     if folder is not None:
         _keep(folder, trained, about)
@@ -167,8 +171,8 @@ class Several:
     @property
     def together(self) -> WorstCase:
         """The worst case of whoever sees all of the models."""
-        history = [part for run in self.runs for part in run.history]
-        return worst_case_of(history, delta=self.runs[0].account.worst_case.delta)
+        steps = [part for run in self.runs for part in run.repeated_steps]
+        return worst_case_of(steps, delta=self.runs[0].claims.worst_case.delta)
 
     def statement(self) -> str:
         """All of them in words."""
@@ -180,11 +184,11 @@ class Several:
         """Plain values for JSON, with mean and standard deviation."""
         figures: dict[str, list[float]] = {
             "accuracy": [run.accuracy for run in self.runs],
-            "epsilon": [run.account.worst_case.epsilon for run in self.runs],
+            "epsilon": [run.claims.worst_case.epsilon for run in self.runs],
         }
-        for number, one in enumerate(self.runs[0].account.claims.shares):
-            name = f"epsilon for {percent(one.ex_post.share or 0)}"
-            figures[name] = [run.account.claims.shares[number].ex_post.epsilon for run in self.runs]
+        for number, pair in enumerate(self.runs[0].claims.shares):
+            name = f"epsilon for {percent(pair.ex_post.share or 0)}"
+            figures[name] = [run.claims.shares[number].ex_post.epsilon for run in self.runs]
         mean = {name: finite_or_none(float(np.mean(values))) for name, values in figures.items()}
         with np.errstate(invalid="ignore"):
             spread = {name: finite_or_none(float(np.std(values))) for name, values in figures.items()}

@@ -26,15 +26,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesdp import validation
-from bayesdp.calibration import calibrate
-from bayesdp.claim import Claim, statement
-from bayesdp.ledger import Ledger
+from bayesdp.claims import RunClaims
+from bayesdp.claims.statement import statement
+from bayesdp.guarantees.calibration import calibrate
+from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, Secure, Seeded, gaussian
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
 from bayesdp.recipes.datasets import Rows
-from bayesdp.recipes.loop import Track, run_steps
+from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.release import SLACK, NoisySums
 from bayesdp.recipes.sgd import Descent, SgdSettings
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
 
 _FIRST_CURVATURE = 0.1  # of one record, before anything is known: at most 1/4 times a squared feature
@@ -87,7 +89,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         self.ledger = ledger
         self.classes = classes
 
-    def fit(self, X: Any, y: Any, audit: tuple[Any, Any] | None = None, track: Track = iter) -> Self:
+    def fit(self, X: Any, y: Any, audit: tuple[Any, Any] | None = None, track: Progress = iter) -> Self:
         """Learn from rows X [n, d] and two classes y [n]; ``audit``: rows and classes that are not learnt from."""
         randomness: Randomness = Secure() if self.random_state is None else Seeded(self.random_state)
 
@@ -105,7 +107,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         *,
         randomness: Randomness,
         checkpoint: Callable[[dict[str, Any]], Checkpoint | None] = lambda settings: None,
-        track: Track = iter,
+        track: Progress = iter,
     ) -> Self:
         """``fit`` with a ledger of one's own, or what makes one once all is checked.
 
@@ -155,7 +157,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         second = self.predict_proba(X)[:, 1] > 0.5
         return self.classes_[second.astype(int)]
 
-    def claims(self, **options: Any) -> list[Claim]:
+    def claims(self, **options: Any) -> RunClaims:
         """All that may be said about the privacy of the fit; see ``Ledger.claims``."""
         check_is_fitted(self)
         if not hasattr(self, "ledger_"):

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bayesdp.claim import Claim, confidence, round_up
-from bayesdp.claims import LedgerClaims, ShareClaims
+from bayesdp.claims import RunClaims, ShareClaims
+from bayesdp.claims.claim import Claim
+from bayesdp.formatting import confidence, percent_up, round_up
 from bayesdp.properties import attack_success
 from bayesdp.report.tables import ByDelta
 
@@ -37,7 +38,7 @@ class Card:
     "The other figure for the same people."
 
 
-def cards(found: LedgerClaims, table: ByDelta, shares: Sequence[float]) -> list[Card]:
+def cards(found: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Card]:
     """For everyone, for 99 % and for half."""
     everyone, most = found.everyone, (1 + table.everyone_distance) / 2
     listed = [_card("For everyone", everyone, _EVERYONE.get(everyone.kind, ""), most, "")]
@@ -58,7 +59,7 @@ def cards(found: LedgerClaims, table: ByDelta, shares: Sequence[float]) -> list[
     return listed
 
 
-def summary(found: LedgerClaims) -> str:
+def summary(found: RunClaims) -> str:
     """The first claims in plain words."""
     everyone = found.everyone
     if math.isinf(everyone.epsilon):
@@ -76,7 +77,7 @@ def summary(found: LedgerClaims) -> str:
     return " ".join(said)
 
 
-def _of_share(found: LedgerClaims, share: float) -> ShareClaims | None:
+def _of_share(found: RunClaims, share: float) -> ShareClaims | None:
     return next((one for one in found.shares if one.ex_post.share == share), None)
 
 
@@ -102,11 +103,6 @@ def guessing_success(epsilon: float, delta: float, direction: str) -> float:
     if direction == "both":
         return min(1.0, attack_success(epsilon) + delta / 2)
     return 1 - (1 - delta) * math.exp(-epsilon) / 2
-
-
-def percent_up(part: float) -> str:
-    """Of a probability, never too small."""
-    return f"{math.ceil(1000 * part) / 10:g} %"
 
 
 def _estimate_words(estimate: Claim, distance: float | None) -> str:

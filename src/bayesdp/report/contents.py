@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from bayesdp.claim import Claim, finite_or_none
-from bayesdp.claims import Asked, LedgerClaims, ledger_claims
-from bayesdp.ledger import Ledger
+from bayesdp.claims import ClaimRequest, RunClaims, run_claims
+from bayesdp.claims.claim import Claim
+from bayesdp.formatting import finite_or_none
+from bayesdp.ledger import StoredLedger
 from bayesdp.ledger.caveats import CAVEATS
 from bayesdp.report.cards import Card, cards, summary
 from bayesdp.report.tables import ByDelta, OverTraining, by_delta, over_training, ranked
+from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
 _NAMES = {
@@ -60,10 +62,22 @@ class Contents:
         }
 
 
-def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title: str | None = None) -> Contents:
-    """Of a run."""
-    asked = Asked(delta=delta, gamma=gamma, shares=SHARES)
-    found = ledger_claims(ledger, asked)
+def contents(
+    ledger: StoredLedger,
+    *,
+    delta: float = 1e-5,
+    gamma: float = 0.01,
+    title: str | None = None,
+    claims: RunClaims | None = None,
+) -> Contents:
+    """Collect everything the report shows about one run: claims, cards, tables.
+
+    ``claims`` are those of the ledger at this delta, gamma and ``SHARES``, if they were computed already.
+    """
+    asked = ClaimRequest(delta=delta, gamma=gamma, shares=SHARES)
+    found = run_claims(ledger, asked) if claims is None else claims
+    if found.everyone.delta != asked.delta or found.average.gamma != asked.gamma:
+        raise refuse("claims", "of another delta or gamma", f"those at delta={delta!r}, gamma={gamma!r}")
     groups = _groups(found)
     table = by_delta(ledger, found.figures, sorted({*_DELTAS, asked.delta}), SHARES, asked.gamma)
     return Contents(
@@ -84,12 +98,12 @@ def contents(ledger: Ledger, *, delta: float = 1e-5, gamma: float = 0.01, title:
     )
 
 
-def _title(ledger: Ledger) -> str:
+def _title(ledger: StoredLedger) -> str:
     name = ledger.metadata.get("name") or ledger.data or ledger.metadata.get("recipe")
     return f"Privacy of {name}" if name else "Privacy of a training run"
 
 
-def _stamps(ledger: Ledger) -> list[str]:
+def _stamps(ledger: StoredLedger) -> list[str]:
     weakened = {
         "everything": "No figure on this page is more than an estimate",
         "audit": "Figures for shares of people are no more than estimates",
@@ -105,7 +119,7 @@ def _stamps(ledger: Ledger) -> list[str]:
     return [seeded] * ("seeded" in caveats) + said
 
 
-def _facts(ledger: Ledger) -> list[tuple[str, str]]:
+def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
     history = ledger.history
     facts = [("Steps", f"{history.steps:,}")]
     if history.first_time is not None and history.last_time is not None:
@@ -140,14 +154,14 @@ def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> lis
     return [*facts, *nested]
 
 
-def _by_share(found: LedgerClaims, gamma: float) -> dict[str, Any]:
+def _by_share(found: RunClaims, gamma: float) -> dict[str, Any]:
     ex_post = ranked(found.figures.ex_post, _FINE_SHARES, gamma)
     estimate = ranked(found.figures.estimates, _FINE_SHARES, gamma)
     worst = finite_or_none(found.everyone.epsilon)
     return {"shares": list(_FINE_SHARES), "ex_post": ex_post, "estimate": estimate, "everyone": worst}
 
 
-def _as_claimed(table: ByDelta, found: LedgerClaims) -> ByDelta:
+def _as_claimed(table: ByDelta, found: RunClaims) -> ByDelta:
     """At the delta of the claims, the figures of the claims: computed alone they are a little tighter."""
     place = table.deltas.index(found.everyone.delta)
     table.everyone[place] = finite_or_none(found.everyone.epsilon)
@@ -157,7 +171,7 @@ def _as_claimed(table: ByDelta, found: LedgerClaims) -> ByDelta:
     return table
 
 
-def _groups(found: LedgerClaims) -> list[dict[str, Any]]:
+def _groups(found: RunClaims) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, pairs in found.groups.items():
         figures = [
@@ -174,7 +188,7 @@ def _groups(found: LedgerClaims) -> list[dict[str, Any]]:
     return [row for row in rows if row in largest]
 
 
-def _reproduce(ledger: Ledger, asked: Asked, title: str | None) -> list[tuple[str, str]]:
+def _reproduce(ledger: StoredLedger, asked: ClaimRequest, title: str | None) -> list[tuple[str, str]]:
     shares = ",".join(f"{share:g}" for share in asked.shares)
     same = f"run.ledger --delta {asked.delta!r} --gamma {asked.gamma!r}"
     titled = "" if title is None else f" --title {shlex.quote(title)}"

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from bayesdp.claim import confidence, percent, round_up, statement
+from bayesdp.claims.statement import statement
+from bayesdp.formatting import confidence, percent, round_up
+from bayesdp.optional import needs
 from bayesdp.report.contents import SHARES, Contents
 from bayesdp.report.tables import Column
-from bayesdp.validation import InvalidInputError
 
 _ABOVE = (
     "What is sure for one run asks for more than the ceiling does, and may lie above it; those people are covered by "
@@ -36,14 +37,19 @@ class Chart:
     rows: list[list[str]]
 
 
+def check_libraries() -> None:
+    """Raise MissingLibraryError if a library is missing that a report needs."""
+    with needs("report", "the report"):
+        import jinja2  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        import plotly  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+
 def render(page: Contents) -> str:
-    """The page as HTML."""
-    try:
-        import jinja2
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise InvalidInputError(f"{error.name}=missing: the report needs pip install 'bayesdp[report]'.") from None
+    """Return the page as HTML."""
+    check_libraries()
+    import jinja2
     from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
 
     plotly, script = get_plotlyjs(), _file("page.js")
     policy = "; ".join(

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.claim import finite_or_none
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
-from bayesdp.claims.figures import Figures
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
-from bayesdp.ledger import Ledger
-from bayesdp.ledger.clip_bound import LAMBDAS, ClipBound
-from bayesdp.ledger.snapshots import LAMBDAS as KEPT
+from bayesdp.formatting import finite_or_none
+from bayesdp.guarantees.clip_bound import LAMBDAS, ClipBound
+from bayesdp.ledger import SNAPSHOT_LAMBDAS as KEPT
+from bayesdp.ledger import StoredLedger
 from bayesdp.validation import FloatArray
 
 Column = list[float | None]
@@ -49,7 +49,7 @@ class ByDelta:
 
 
 def by_delta(
-    ledger: Ledger, figures: Figures, deltas: Sequence[float], shares: Sequence[float], gamma: float
+    ledger: StoredLedger, figures: RecordFigures, deltas: Sequence[float], shares: Sequence[float], gamma: float
 ) -> ByDelta:
     """What ``Ledger.claims`` says at each of several deltas, computed together: bounds of the same kind, as tight."""
     bound = figures.clip_bound
@@ -86,7 +86,7 @@ class OverTraining:
 
 
 def over_training(
-    ledger: Ledger, figures: Figures, delta: float, shares: Sequence[float], gamma: float
+    ledger: StoredLedger, figures: RecordFigures, delta: float, shares: Sequence[float], gamma: float
 ) -> OverTraining:
     """From the costs that the ledger has kept on the way; at the end from those that the claims are made of."""
     points, costs = ledger.snapshots() if ledger.audit_records else ([], np.zeros((0, 0, len(KEPT))))
@@ -112,7 +112,7 @@ def over_training(
     )
 
 
-def _clip_bound(ledger: Ledger, steps: int) -> ClipBound | None:
+def _clip_bound(ledger: StoredLedger, steps: int) -> ClipBound | None:
     """Of the first so many steps."""
     runs: list[tuple[float, float, int]] = []
     for one in ledger.history.stretches:

@@ -19,6 +19,6 @@ page.py             the page of the documentation, from the results
 (docs/theory.md).
 """
 
-from bayesdp.reproduce.run import TARGETS, reproduce
+from bayesdp.reproduce.targets import TARGETS, reproduce
 
 __all__ = ["TARGETS", "reproduce"]

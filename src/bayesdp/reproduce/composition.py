@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.claims import Asked, ledger_claims
-from bayesdp.ledger import Ledger
+from bayesdp.claims import ClaimRequest, run_claims
 from bayesdp.reproduce import weibull
 from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
+from bayesdp.run_ledger import Ledger
 
 TITLE = "Composition (Figure 1)"
 SECONDS = 60.0
@@ -88,7 +88,7 @@ def _people(index: int, steps: list[int], options: Options) -> dict[str, float]:
         norms = np.linalg.norm(rng.weibull(0.5, (_PEOPLE, 1000)), axis=1)
         clip = float(np.quantile(norms, QUANTILES[index]))
         ledger.step(noise_std=clip, sample_rate=weibull.RATE, clip=None, audit=norms)
-    claims = ledger_claims(ledger, Asked(delta=weibull.DELTA, shares=_SHARES.values()))
+    claims = run_claims(ledger, ClaimRequest(delta=weibull.DELTA, shares=_SHARES.values()))
     return {name: float(f"{pair.estimate.epsilon:.8g}") for name, pair in zip(_SHARES, claims.shares, strict=True)}
 
 

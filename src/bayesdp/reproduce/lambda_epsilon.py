@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.conversion import log_constant
+from bayesdp.guarantees.worst_case import epsilon as worst_case
 from bayesdp.mechanisms import SubsampledGaussian
+from bayesdp.profiles.conversion import log_constant
 from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
-from bayesdp.worst_case import epsilon as worst_case
 
 TITLE = "The order lambda (supplement)"
 SECONDS = 5.0

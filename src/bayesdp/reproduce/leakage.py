@@ -20,8 +20,8 @@ from torch import nn
 
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
-from bayesdp.reproduce.published_images import MODELS, ImageModel, trained
-from bayesdp.reproduce.published_sgd import distances, mean_gradient, random_mask
+from bayesdp.reproduce.published.images import MODELS, ImageModel, trained
+from bayesdp.reproduce.published.sgd import distances, mean_gradient, random_mask
 from bayesdp.reproduce.table1_story import NAMES
 from bayesdp.validation import FloatArray
 

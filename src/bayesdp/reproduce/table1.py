@@ -13,9 +13,9 @@ from bayesdp.recipes.datasets import Rows, load
 from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.recipes.training import train
 from bayesdp.reproduce.experiment import Found, Options
-from bayesdp.reproduce.published_accounting import best, floor
-from bayesdp.reproduce.published_images import DELTA, DELTA_MU, MODELS, trained
-from bayesdp.reproduce.published_variational import VariationalSettings, fit_variational
+from bayesdp.reproduce.published.accountants import best, floor
+from bayesdp.reproduce.published.images import DELTA, DELTA_MU, MODELS, trained
+from bayesdp.reproduce.published.variational import VariationalSettings, fit_variational
 from bayesdp.reproduce.table1_story import NAMES, PRINTED, story, verdicts
 
 __all__ = ["SECONDS", "TITLE", "compute", "draw", "story", "verdicts"]
@@ -77,10 +77,10 @@ def _recipe(name: str, target: float, options: Options) -> dict[str, Any]:
         baseline=False,
         track=lambda items, what: options.track(items),
     )
-    half = found.account.claims.shares[0]
+    half = found.claims.share(0.5)
     return {
         "accuracy": found.accuracy,
-        "worst_case": found.account.worst_case.epsilon,
+        "worst_case": found.claims.worst_case.epsilon,
         "half_ex_post": half.ex_post.epsilon,
         "half_estimate": half.estimate.epsilon,
     }

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.accountant import BayesianAccountant
-from bayesdp.conversion import epsilon_from_costs
+from bayesdp.guarantees.worst_case import epsilon as worst_case
 from bayesdp.mechanisms import SubsampledGaussian
-from bayesdp.reproduce import published_accounting
+from bayesdp.paper.bayesian_accountant import BayesianAccountant
+from bayesdp.profiles.conversion import epsilon_from_costs
+from bayesdp.reproduce.published import accountants as published_accounting
 from bayesdp.validation import FloatArray
-from bayesdp.worst_case import epsilon as worst_case
 
 RATE = 1 / 1000
 DELTA = 1e-5

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from bayesdp.optional import needs
 from bayesdp.recipes.datasets.dataset import Rows
-from bayesdp.validation import InvalidInputError
 
 AUDIT = 500
 """Enough for a claim about 99 % at 99 % confidence, which needs 459."""
@@ -15,10 +15,8 @@ AUDIT = 500
 
 def digits(seed: int) -> tuple[Rows, Rows]:
     """Images [n, 8, 8] with values from 0 to 16; audit rows are drawn at random."""
-    try:
+    with needs("recipes", "the data set digits"):
         from sklearn import datasets
-    except ImportError:
-        raise InvalidInputError("scikit-learn=missing: digits need pip install 'bayesdp[recipes]'.") from None
     data: Any = cast(Any, datasets).load_digits()
     rows = Rows(np.asarray(data.images, np.uint8), np.asarray(data.target, np.int64))
     order = np.random.default_rng([seed, 8]).permutation(len(rows))

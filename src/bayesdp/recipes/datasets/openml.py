@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesdp.optional import needs
 from bayesdp.recipes.datasets.dataset import Rows
 from bayesdp.validation import InvalidInputError, refuse
 
@@ -45,14 +46,11 @@ def _lines(values: Any, target: Any) -> list[list[str]]:
 
 
 def _fetch(name: str, version: int) -> tuple[Any, Any]:
-    try:
+    with needs("recipes", f"fetching {name} from OpenML"):
+        import pandas  # noqa: F401  # pyright: ignore[reportUnusedImport]
         from sklearn.datasets import fetch_openml
-    except ImportError:
-        raise InvalidInputError("scikit-learn=missing: data sets need pip install 'bayesdp[recipes]'.") from None
     try:
         fetched: Any = fetch_openml(name, version=version, as_frame=True)
-    except ImportError:
-        raise InvalidInputError("pandas=missing: OpenML needs pip install 'bayesdp[recipes]'.") from None
     except Exception as error:  # no network, no such data set, a damaged cache: many kinds
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InvalidInputError(

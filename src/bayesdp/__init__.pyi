@@ -1,0 +1,36 @@
+# The public names of bayesdp, each listed once: type checkers read this file, and __init__.py imports a name from where
+# this file says when it is first used.
+from bayesdp import estimators as estimators
+from bayesdp import mechanisms as mechanisms
+from bayesdp import profiles as profiles
+from bayesdp import properties as properties
+from bayesdp import recipes as recipes
+from bayesdp.budgets import RecordBudgets as RecordBudgets
+from bayesdp.claims.account import account as account
+from bayesdp.claims.claim import Claim as Claim
+from bayesdp.claims.gate import Gate as Gate
+from bayesdp.claims.run_claims import RunClaims as RunClaims
+from bayesdp.claims.stopping import StopWhen as StopWhen
+from bayesdp.guarantees.calibration import Calibration as Calibration
+from bayesdp.guarantees.calibration import calibrate as calibrate
+from bayesdp.guarantees.worst_case import WorstCase as WorstCase
+from bayesdp.guarantees.worst_case import epsilon as epsilon
+from bayesdp.guarantees.worst_case import from_dp_event as from_dp_event
+from bayesdp.guarantees.worst_case import to_dp_event as to_dp_event
+from bayesdp.guarantees.worst_case import worst_case_of as worst_case_of
+from bayesdp.ledger.errors import LedgerError as LedgerError
+from bayesdp.ledger.errors import StorageError as StorageError
+from bayesdp.mechanisms.gaussian import SubsampledGaussian as SubsampledGaussian
+from bayesdp.mechanisms.gaussian import published_reverse_cost as published_reverse_cost
+from bayesdp.mechanisms.laplace import Laplace as Laplace
+from bayesdp.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
+from bayesdp.mechanisms.subsampling import PoissonSubsampled as PoissonSubsampled
+from bayesdp.mechanisms.unequal_gaussians import GaussianLaws as GaussianLaws
+from bayesdp.mechanisms.unequal_gaussians import UnequalGaussians as UnequalGaussians
+from bayesdp.optional import MissingLibraryError as MissingLibraryError
+from bayesdp.paper.bayesian_accountant import BayesianAccountant as BayesianAccountant
+from bayesdp.paper.bayesian_accountant import LastLambdaWarning as LastLambdaWarning
+from bayesdp.run_ledger import Ledger as Ledger
+from bayesdp.run_ledger import compose as compose
+from bayesdp.validation import InvalidInputError as InvalidInputError
+from bayesdp.version import __version__ as __version__

@@ -1,0 +1,77 @@
+"""From recorded norms of audit records to claims: what ``bayesdp account`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bayesdp import validation
+from bayesdp.claims.request import ClaimRequest
+from bayesdp.claims.run_claims import RunClaims, run_claims
+from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, new_settings
+from bayesdp.norms_file import check_norms
+from bayesdp.progress import Progress
+from bayesdp.validation import refuse
+
+
+def account(
+    norms: Any,
+    *,
+    clip: float,
+    sample_rate: float,
+    noise_std: float | None = None,
+    noise_multiplier: float | None = None,
+    delta: float = 1e-5,
+    gamma: float = 0.01,
+    shares: Iterable[float] = (0.5, 0.9, 0.99),
+    paper_gamma: float = 1e-15,
+    joint: bool = False,
+    estimator: str = "betting",
+    fixed_exposures: bool = False,
+    groups: Sequence[str] | None = None,
+    rows: int = 1,
+    ledger: str | Path | None = None,
+    track: Progress = iter,
+) -> RunClaims:
+    """Return the claims of a run from the norms of audit records, [steps, records], before clipping.
+
+    ``noise_std`` is the standard deviation of the noise on the sum of clipped gradients, ``noise_multiplier`` the same
+    over ``clip``: give one of them. ``paper_gamma`` is the failure probability of the paper's estimator at one order.
+    ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are those of ``Ledger.claims``;
+    ``groups`` names the group of each record, for shares by group. Every step goes into a ledger: a new file
+    ``ledger``, or one in memory. ``track`` may wrap the steps, for a progress bar.
+
+    Raises InvalidInputError for bad input, before anything is written.
+    """
+    steps = check_norms(norms)
+    clip = validation.positive("clip", clip)
+    rate = validation.sample_rate(sample_rate)
+    noise = _noise(clip, noise_std, noise_multiplier)
+    request = ClaimRequest(
+        delta=delta,
+        gamma=gamma,
+        shares=shares,
+        joint=joint,
+        estimator=estimator,
+        fixed_exposures=fixed_exposures,
+        rows=rows,
+        paper_gamma=paper_gamma,
+    )
+    validation.noise_multiplier(noise / clip)
+    if groups is not None and len(groups) != steps.shape[1]:
+        raise refuse("len(groups)", len(groups), f"a group for each of the {steps.shape[1]} records")
+    file = LedgerFile.create(MEMORY if ledger is None else checked_path(ledger), new_settings(audit_groups=groups))
+    with StoredLedger(file) as kept:
+        for row in track(list(steps)):
+            kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")
+        return run_claims(kept, request)
+
+
+def _noise(clip: float, noise_std: float | None, noise_multiplier: float | None) -> float:
+    if (noise_std is None) == (noise_multiplier is None):
+        given = "neither" if noise_std is None else "both"
+        raise refuse("noise_std, noise_multiplier", given, "exactly one of them")
+    if noise_std is not None:
+        return validation.noise_std(noise_std)
+    return validation.noise_std(validation.noise_multiplier(noise_multiplier) * clip)

@@ -1,0 +1,142 @@
+"""The paper's claim from a ledger: Student-t over audit records, or over the batches that were drawn.
+
+What is called ``bayesian`` is the first everywhere: in ``Ledger.claims``, ``account`` and ``train``. (The paper's own
+composition, step by step with Hölder's inequality, is ``BayesianAccountant``.)
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bayesdp.claims.claim import Claim
+from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.shares import NO_AUDIT
+from bayesdp.estimators import StudentT
+from bayesdp.guarantees.clip_bound import LAMBDAS as CLIP_BOUND_LAMBDAS
+from bayesdp.ledger import StoredLedger
+from bayesdp.ledger.bins import BinArray
+from bayesdp.logspace import log_expm1
+from bayesdp.mechanisms.log_moments import log_moments
+from bayesdp.profiles.conversion import epsilon_from_costs
+from bayesdp.validation import FloatArray, InvalidInputError
+
+LAMBDAS = np.arange(1.0, 65.0)
+_MODEL = "exponentials of costs follow the model behind Student-t"
+_FIXED = "the norms would have been the same, whatever was released before"
+
+
+def from_audit(figures: RecordFigures, *, delta: float, gamma: float, worst_case: Claim) -> Claim:
+    """Return the claim from the costs K_x of audit records; ``gamma`` is the failure probability at one order.
+
+    With the costs of whole runs at hand no Hölder inequality is needed: E_x[e^{K_x}] is estimated once for each order.
+    """
+    columns = np.searchsorted(CLIP_BOUND_LAMBDAS, LAMBDAS)
+    costs = figures.costs[:, columns]
+    bound = None if figures.clip_bound is None else figures.clip_bound.costs[columns]
+    total = gamma * len(LAMBDAS)
+    claim = _claim(delta, total, worst_case, "Student-t over whole runs of audit records", len(costs), private=False)
+    if not len(costs):
+        return claim.without(NO_AUDIT)
+    try:
+        averages = StudentT(gamma=gamma).log_upper(costs, bound)
+    except InvalidInputError as error:
+        return claim.without(str(error))
+    return _with_costs(claim, averages, delta - total)
+
+
+def from_batches(ledger: StoredLedger, *, delta: float, gamma: float, worst_case: Claim) -> Claim:
+    """Private: return the claim by Hölder over the batches that were drawn, as in the paper.
+
+    Exposures are known between two nodes of the grid. The mean is taken at the upper ones, the standard deviation from
+    the mean square at the upper and the mean at the lower ones: never less than of the exact norms.
+    """
+    steps = ledger.steps
+    total = gamma * len(LAMBDAS) * max(steps, 1)
+    claim = _claim(delta, total, worst_case, "Hölder, Student-t over drawn batches", None, private=True)
+    if delta <= total:
+        return claim.without(_too_small(delta, total))
+    costs, batches = np.zeros(len(LAMBDAS)), _BatchCosts(ledger, StudentT(gamma=gamma))
+    for stretch in ledger.history.stretches:
+        bound = _bound(stretch.noise_std, stretch.sample_rate, stretch.clip)
+        for number in range(stretch.first, stretch.first + stretch.steps):
+            costs += batches.of_step(number, bound)
+    return _with_costs(claim, costs, delta - total)
+
+
+def _claim(delta: float, gamma: float, worst_case: Claim, method: str, samples: int | None, *, private: bool) -> Claim:
+    return Claim(
+        epsilon=math.inf,
+        delta=delta,
+        audience="average",
+        direction="both",
+        kind="model-based",
+        method=f"Bayesian accountant: {method}",
+        samples=samples,
+        gamma=gamma,
+        gamma_in_delta=True,
+        assumptions=(_MODEL, _FIXED),
+        private=private,
+        worst_case=worst_case,
+    )
+
+
+def _with_costs(claim: Claim, costs: FloatArray, delta: float) -> Claim:
+    if delta <= 0:
+        return claim.without(_too_small(claim.delta, claim.gamma))
+    epsilon, best = epsilon_from_costs(costs, LAMBDAS, delta, "improved")
+    last = (f"The best order is the last one tried, {LAMBDAS[-1]:g}.",) if best == len(LAMBDAS) - 1 else ()
+    return claim.with_figure(epsilon, order=float(LAMBDAS[best]), notes=last)
+
+
+def _too_small(delta: float, gamma: float) -> str:
+    return f"delta={delta:g} is not above the total gamma={gamma:.3g} with which the estimates may fail"
+
+
+def _bound(noise: float, rate: float, clip: float | None) -> FloatArray:
+    """Return the cost of one step at the clip bound, [L]."""
+    if clip is None:
+        return np.full(len(LAMBDAS), np.inf)
+    return log_moments(rate, [clip / noise], LAMBDAS)[0]
+
+
+class _BatchCosts:
+    """Costs c_t [L] of steps from the private counts of their batches; log-moments of bins are computed once."""
+
+    def __init__(self, ledger: StoredLedger, estimator: StudentT) -> None:
+        self._ledger, self._estimator, self._steps = ledger, estimator, ledger.steps
+        self._moments: dict[int, FloatArray] = {}
+
+    def of_step(self, number: int, bound: FloatArray) -> FloatArray:
+        """Return the cost of one step; that at the clip bound where too few were drawn to say anything."""
+        batch, steps = self._ledger.private_batch(number), self._steps
+        if batch is None or batch.drawn < 3:
+            return bound
+        moments = self._moments_of(batch.bins)
+        weights = np.log(batch.counts / batch.drawn)[:, None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            up, down = steps * moments[:, 0], steps * moments[:, 1]
+            mean, square = np.logaddexp.reduce(weights + up), np.logaddexp.reduce(weights + 2 * up)
+            lowest = np.logaddexp.reduce(weights + down)
+            deviation = lowest + 0.5 * log_expm1(np.maximum(square - 2 * lowest, 1e-300))
+            spread = np.sqrt(np.expm1(np.minimum(np.maximum(square - 2 * mean, 0.0), 700.0)))
+        cap = None if np.isinf(bound).any() else steps * bound
+        if np.isinf(up).any() or (cap is None and spread.min() < 1e-6):
+            return bound
+        estimate = self._estimator.combine(mean, deviation, spread, batch.drawn, cap)
+        return np.minimum(estimate / steps, bound)
+
+    def _moments_of(self, bins: BinArray) -> FloatArray:
+        """Return log-moments at the exposure of each bin and at the least that is rounded up to it, [K, 2, L]."""
+        known = self._ledger.history.bins
+        new = np.array([number for number in bins.tolist() if number not in self._moments], np.uint32)
+        rates = known.rates_of(new)
+        for at, upper, lower in zip(
+            new.tolist(),
+            log_moments(rates, known.exposures_of(new), LAMBDAS),
+            log_moments(rates, known.exposures_below(new), LAMBDAS),
+            strict=True,
+        ):
+            self._moments[at] = np.stack([upper, lower])
+        return np.stack([self._moments[number] for number in bins.tolist()])

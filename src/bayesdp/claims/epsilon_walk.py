@@ -1,0 +1,65 @@
+"""The average delta over the population at some epsilon, and the least epsilon that the audit records support.
+
+Hypotheses "the average delta at epsilon_j exceeds delta" are tested along a fixed grid that goes down from the worst
+case, each at level gamma, until one cannot be rejected. The average falls with epsilon, so among the false claims the
+first is the one with the largest epsilon, and the walk passes it with probability at most gamma: no further
+correction is due. (Bisection would pay for every test.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesdp.estimators import DistributionFree
+from bayesdp.validation import FloatArray
+
+STEP = 0.99
+_STEPS = 920  # the last epsilon is below a ten thousandth of the first
+_WITHOUT_WORST_CASE = 100.0
+
+
+def walk(worst_case: float) -> FloatArray:
+    """The fixed grid of epsilons, [G], falling; it depends on the settings of the run only."""
+    if worst_case == 0:
+        return np.zeros(1)
+    first = worst_case if math.isfinite(worst_case) else _WITHOUT_WORST_CASE
+    return np.geomspace(first, first * STEP ** (_STEPS - 1), _STEPS)
+
+
+@dataclass(frozen=True)
+class Walked:
+    """The least epsilon that was supported, infinite if none was, and whether the walk went on to the end."""
+
+    epsilon: float
+    to_the_end: bool
+
+
+def least_epsilon(
+    estimator: DistributionFree,
+    epsilons: FloatArray,
+    deltas: FloatArray,
+    bounds: FloatArray,
+    delta: float,
+    *,
+    known: bool,
+) -> Walked:
+    """Walk down ``epsilons`` [g] given the records' deltas there, [m, g], and those of the worst case [g].
+
+    ``known`` says that the first holds for everyone.
+    """
+    supported = float(epsilons[0]) if known else math.inf
+    for number in range(1 if known else 0, len(epsilons)):
+        bound = float(bounds[number])
+        if not (bound <= delta or estimator.supports(np.minimum(deltas[:, number], bound), delta, bound=bound)):
+            return Walked(supported, to_the_end=False)
+        supported = float(epsilons[number])
+    return Walked(supported, to_the_end=True)
+
+
+def floor(estimator: DistributionFree, samples: int, epsilons: FloatArray, bounds: FloatArray, delta: float) -> float:
+    """The least of the epsilons [g] that so many samples could support if all their deltas were 0; 0 if all."""
+    reachable = estimator.floor(samples) * bounds <= delta
+    return 0.0 if reachable.all() else float(epsilons[max(int(np.argmin(reachable)) - 1, 0)])

@@ -1,0 +1,127 @@
+"""Figures per record, which claims are made of: costs and profiles of audit records, and those at the clip bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from bayesdp.claims.epsilon_walk import walk
+from bayesdp.claims.everyone import ledger_clip_bound
+from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
+from bayesdp.claims.step_kinds import exposure_counts
+from bayesdp.guarantees.clip_bound import LAMBDAS
+from bayesdp.ledger import StoredLedger
+from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
+from bayesdp.profiles.conversion import record_deltas, record_epsilons
+from bayesdp.validation import FloatArray
+
+_MIDDLE = 8.0  # the order at which rounding to few kinds of steps is kept small
+_FURTHER = 0.6  # profiles often support an average epsilon below that of Rényi divergences by such a factor
+_COARSER_GRID = 1e-3  # of epsilon, for a table of many deltas
+_EX_POST = np.searchsorted(LAMBDAS, ORDERS)
+
+
+class RecordFigures:
+    """Costs and profiles of the audit records of a ledger; computed when first asked for."""
+
+    def __init__(
+        self, ledger: StoredLedger, delta: float, worst_case: float, precision: Precision | None = None
+    ) -> None:
+        self._ledger, self._delta, self._precision = ledger, delta, precision
+        self.clip_bound = ledger_clip_bound(ledger)
+        self.walk = walk(worst_case)
+        self._worst_case = worst_case
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """K_x of every audit record, [m, L], nowhere above that of the clip bound."""
+        costs = self._ledger.costs(LAMBDAS)
+        return costs if self.clip_bound is None else np.minimum(costs, self.clip_bound.costs)
+
+    @cached_property
+    def ex_post(self) -> FloatArray:
+        """The ex-post epsilon of every audit record, [m]."""
+        return self.ex_post_at(self._delta)
+
+    def ex_post_at(self, delta: float) -> FloatArray:
+        """The same at another delta."""
+        return ex_post_epsilons(self.costs[:, _EX_POST], delta)
+
+    @cached_property
+    def estimates(self) -> FloatArray:
+        """The epsilon of every audit record at its exposures, [m], as if they had been fixed before the run."""
+        renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
+        return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
+
+    def estimates_at(self, deltas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+        """Estimates at several deltas, [m, D], together and on a coarser grid; the worst case may be smaller.
+
+        And delta at epsilon = 0, [m]: the total variation distance between outputs with and without the record.
+        """
+        renyi = np.stack([record_epsilons(self.costs, LAMBDAS, delta) for delta in deltas], axis=1)
+        if self._unsampled:
+            found = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
+            distances = gaussian_delta(self._exposures, 0.0)
+        else:
+            coarser = self._precision or Precision(grid=_COARSER_GRID)
+            both = profiles(self._counts, deltas, epsilons=[0.0], precision=coarser)
+            found, distances = both.epsilon, both.delta[:, 0]
+        return np.minimum(found, renyi), distances
+
+    @property
+    def method(self) -> str:
+        """How the profiles of records are computed."""
+        return "exact Gaussian profile" if self._unsampled else "PLD of each record"
+
+    @cached_property
+    def bounds(self) -> FloatArray:
+        """delta of everyone at each epsilon of the walk, [G]; 1 without a clip bound."""
+        if self.clip_bound is None:
+            return np.ones(len(self.walk))
+        return self.clip_bound.deltas(self.walk, self._delta, self._precision)
+
+    def deltas(self, steps: int) -> FloatArray:
+        """delta of every audit record at the first epsilons of the walk, [m, g]."""
+        first = self._first[1]
+        known = first.shape[1]
+        if steps <= known:
+            return first[:, :steps]
+        return np.concatenate([first, self._profiles_at(self.walk[known:steps])[1]], axis=1)
+
+    @cached_property
+    def plausible_steps(self) -> int:
+        """How many epsilons of the walk an average will hardly pass: somewhat beyond that of Rényi divergences."""
+        low, high = 0, len(self.walk) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            mean = float(record_deltas(self.costs, LAMBDAS, self.walk[[middle]]).mean())
+            low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
+        return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
+
+    @cached_property
+    def _first(self) -> tuple[FloatArray, FloatArray]:
+        return self._profiles_at(self.walk[: self.plausible_steps])
+
+    @property
+    def _exposures(self) -> FloatArray:
+        """Without sampling, of all steps together, [m]: K(1) is the sum of squared exposures."""
+        return np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)
+
+    @property
+    def _unsampled(self) -> bool:
+        return all(rate == 1 for rate in self._ledger.history.bins.rates)
+
+    @cached_property
+    def _counts(self) -> ExposureCounts:
+        middle = self.costs[:, np.searchsorted(LAMBDAS, _MIDDLE)]
+        return exposure_counts(self._ledger.step_counts(), middle, _MIDDLE)
+
+    def _profiles_at(self, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Epsilons [m] at delta, and deltas [m, g] at epsilons: exact without sampling, PLD otherwise."""
+        if self._unsampled:
+            exposures = self._exposures
+            return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
+        found = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
+        return found.epsilon, found.delta

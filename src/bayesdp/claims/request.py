@@ -1,0 +1,53 @@
+"""What is asked of a ledger: checked once, before anything is computed or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bayesdp import validation
+from bayesdp.estimators import Betting, DistributionFree, EmpiricalBernstein, KullbackLeibler, StudentT
+from bayesdp.validation import refuse
+
+ESTIMATORS: dict[str, type[DistributionFree]] = {
+    "betting": Betting,
+    "kullback-leibler": KullbackLeibler,
+    "empirical-bernstein": EmpiricalBernstein,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimRequest:
+    """The arguments of ``Ledger.claims``, which says what they mean.
+
+    ``paper_gamma`` is the failure probability of the paper's estimator at one order. Raises InvalidInputError for
+    anything that cannot be asked.
+    """
+
+    delta: float = 1e-5
+    gamma: float = 0.01
+    shares: Iterable[float] = (0.5, 0.9, 0.99)
+    joint: bool = False
+    estimator: str = "betting"
+    fixed_exposures: bool = False
+    private: bool = False
+    rows: int = 1
+    paper_gamma: float = 1e-15
+
+    def __post_init__(self) -> None:
+        checked = {
+            "delta": validation.probability("delta", self.delta),
+            "gamma": validation.probability("gamma", self.gamma),
+            "shares": tuple(validation.probability("shares", share) for share in self.shares),
+            "rows": validation.count("rows", self.rows, minimum=1),
+            "paper_gamma": StudentT(gamma=validation.probability("paper_gamma", self.paper_gamma)).gamma,
+        }
+        if self.estimator not in ESTIMATORS:
+            raise refuse("estimator", self.estimator, "one of " + ", ".join(ESTIMATORS))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def average_estimator(self) -> DistributionFree:
+        """The estimator of the average, at gamma."""
+        return ESTIMATORS[self.estimator](gamma=self.gamma)

@@ -1,0 +1,23 @@
+"""What rounding exposures up in the ledger can have added to epsilon."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayesdp.ledger import StoredLedger
+from bayesdp.profiles.conversion import record_epsilons
+
+_LAMBDAS = np.unique(np.geomspace(1, 512, 96).round())
+
+
+def rounding_added(ledger: StoredLedger, delta: float) -> float:
+    """Return the largest relative excess of epsilon among audit records: 0.01 stands for 1 %.
+
+    Compared are exposures (and rates) rounded up and rounded down, each with the best of many orders; infinite if an
+    exposure is beyond the grid, or if epsilon might be 0.
+    """
+    up = record_epsilons(ledger.rounded_costs(_LAMBDAS, "up"), _LAMBDAS, delta)
+    down = record_epsilons(ledger.rounded_costs(_LAMBDAS, "down"), _LAMBDAS, delta)
+    comparable = up > down
+    with np.errstate(divide="ignore"):
+        return float((up[comparable] / down[comparable] - 1).max(initial=0.0))

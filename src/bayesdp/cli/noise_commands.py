@@ -1,0 +1,122 @@
+"""Commands that need no run: noise, recorded norms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bayesdp.cli.options import (
+    AverageEstimator,
+    Delta,
+    FixedExposures,
+    Gamma,
+    Joint,
+    Json,
+    NoiseMultiplier,
+    Output,
+    Rows,
+    SampleRate,
+    Shares,
+    Steps,
+    numbers,
+)
+from bayesdp.cli.output import progress, show_result
+
+
+def epsilon(
+    noise_multiplier: NoiseMultiplier,
+    sample_rate: SampleRate,
+    steps: Steps,
+    delta: Delta = 1e-5,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """Worst-case epsilon of a DP-SGD run: the guarantee for everyone.
+
+    Example: bayesdp epsilon --noise-multiplier 1.1 --sample-rate 0.0043 --steps 14062 --delta 1e-5
+    """
+    from bayesdp.guarantees.worst_case import epsilon as compute
+
+    result = compute(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=delta)
+    show_result(result.to_dict(), result.statement(), json_, output)
+
+
+def calibrate(
+    target_epsilon: Annotated[float, typer.Option(help="Worst-case epsilon not to be exceeded.")],
+    sample_rate: SampleRate,
+    steps: Steps,
+    delta: Delta = 1e-5,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """The noise multiplier that a target epsilon needs, on the safe side.
+
+    Example: bayesdp calibrate --target-epsilon 2 --sample-rate 0.01 --steps 1000
+    """
+    from bayesdp.guarantees.calibration import calibrate as compute
+
+    result = compute(target_epsilon=target_epsilon, sample_rate=sample_rate, steps=steps, delta=delta)
+    show_result(result.to_dict(), result.statement(), json_, output)
+
+
+def account(
+    norms: Annotated[
+        Path,
+        typer.Argument(
+            help="Gradient norms of audit records before clipping, one row per step, one column per record: "
+            ".npy, .csv or .parquet."
+        ),
+    ],
+    clip: Annotated[float, typer.Option(help="Clipping bound C of the gradients.")],
+    sample_rate: SampleRate,
+    noise_std: Annotated[
+        float | None, typer.Option(help="Standard deviation of the noise on the sum; or --noise-multiplier.")
+    ] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="The same over the clip; or --noise-std.")] = None,
+    delta: Delta = 1e-5,
+    gamma: Gamma = 0.01,
+    shares: Shares = ".5,.9,.99",
+    joint: Joint = False,
+    estimator: AverageEstimator = "betting",
+    groups: Annotated[
+        Path | None, typer.Option(help="Text file with the group of each record, one a line: shares by group.")
+    ] = None,
+    rows: Rows = 1,
+    paper_gamma: Annotated[
+        float, typer.Option(help="Failure probability of the paper's estimator, per step and order.")
+    ] = 1e-15,
+    fixed_exposures: FixedExposures = False,
+    ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
+    json_: Json = False,
+    output: Output = None,
+) -> None:
+    """Privacy of a run from recorded norms: for everyone, for shares of the population, on average, and the paper's.
+
+    Example: bayesdp account norms.npy --noise-multiplier 1 --clip 1 --sample-rate 0.01 --delta 1e-5
+    """
+    from bayesdp.norms_file import read_groups, read_norms
+
+    values = read_norms(norms)  # refused before anything heavy is imported
+    from bayesdp.claims.account import account as compute
+
+    result = compute(
+        values,
+        clip=clip,
+        sample_rate=sample_rate,
+        noise_std=noise_std,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        gamma=gamma,
+        shares=numbers("shares", shares),
+        paper_gamma=paper_gamma,
+        joint=joint,
+        estimator=estimator,
+        fixed_exposures=fixed_exposures,
+        groups=None if groups is None else read_groups(groups),
+        rows=rows,
+        ledger=ledger,
+        track=progress,
+    )
+    show_result(result.to_dict(), result.statement(), json_, output)

@@ -1,0 +1,121 @@
+"""Commands that train."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayesdp.cli.options import Data, Delta, Json
+from bayesdp.cli.output import progress, show_result
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult or digits.")],
+    data: Data = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Worst-case epsilon not to be exceeded; without it the recipe's own.")
+    ] = None,
+    delta: Delta = 1e-5,
+    seed: Annotated[int | None, typer.Option(help="Decides how rows are split; 0 if not given.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train so many times, with seeds 0, 1, ...")] = None,
+    reproducible: Annotated[
+        bool, typer.Option("--reproducible", help="Noise from the seed too: an experiment, not for release.")
+    ] = False,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Also train without noise: its accuracy is not private.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    json_: Json = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="New folder for ledger, model, statement and report.")
+    ] = None,
+) -> None:
+    """Train a private model by a recipe, from raw data to the statement.
+
+    Example: bayesdp train adult --data data -o adult-model
+    """
+    from bayesdp.validation import refuse
+
+    if seeds is not None and resume:
+        raise refuse("resume", True, "one run to resume, without --seeds")
+    if seeds is not None and seed is not None:
+        raise refuse("seed", seed, "one of --seed and --seeds")
+    from bayesdp.recipes import training
+
+    options: dict[str, Any] = {
+        "data": data,
+        "target_epsilon": target_epsilon,
+        "delta": delta,
+        "reproducible": reproducible,
+        "baseline": baseline or None,
+        "output": output,
+        "track": progress,
+    }
+    try:
+        if seeds is not None:
+            trained = training.train_several(recipe, seeds=seeds, **options)
+        else:
+            trained = training.train(recipe, seed=seed or 0, resume=resume, **options)
+    except KeyboardInterrupt:
+        if output is not None and seeds is None:
+            print(f"Interrupted. The same command with --resume goes on with the run in {output}.", file=sys.stderr)
+        raise
+    show_result(trained.to_dict(), trained.statement(), json_, None)
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for model, ledger and report.")] = Path("demo"),
+    serve: Annotated[bool, typer.Option("--serve", help="Then show the report on this machine, in a browser.")] = False,
+    port: Annotated[int, typer.Option(help="With --serve; 0 takes any that is free.")] = 0,
+) -> None:
+    """Train a small private model on digits with Opacus, print its statement and write its report."""
+    from bayesdp.recipes import demo as example
+
+    print(example.run(output, track=progress), flush=True)
+    if serve:
+        example.serve(output / "report.html", port, _open_browser)
+
+
+def reproduce(
+    target: Annotated[
+        str, typer.Argument(help="composition, sigma-epsilon, lambda-epsilon, motivation, table1, leakage, all")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for JSON and pictures.")] = Path(
+        "reproduction"
+    ),
+    data: Data = None,
+    seed: Annotated[int, typer.Option(help="Of synthetic data, of initial weights and of noise.")] = 0,
+    small: Annotated[
+        bool, typer.Option("--small", help="A few steps, to try it; says nothing about the paper.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Compute an experiment of the paper again: JSON and a picture, the published value beside ours.
+
+    Example: bayesdp reproduce lambda-epsilon
+    """
+    from bayesdp.reproduce.experiment import Verdict
+    from bayesdp.reproduce.targets import prepare
+
+    prepared = prepare(target, output, seed=seed, small=small, data=data, track=progress)
+    if not small:
+        print(f"This takes {prepared.estimate()} on two cores.", file=sys.stderr)
+    found: dict[str, Any] = {}
+    for name, result in prepared:
+        found[name] = result
+        if not json_:
+            verdicts = [Verdict(**one).lines() for one in result["verdicts"]]
+            print(prepared.path(name, "json"), prepared.path(name, "png"), *verdicts, sep="\n", flush=True)
+    if json_:
+        print(json.dumps(found, indent=2, allow_nan=False))
+
+
+def _open_browser(address: str) -> None:
+    import webbrowser
+
+    print(f"{address} (Ctrl-C ends)", flush=True)
+    webbrowser.open(address)

@@ -1,0 +1,86 @@
+"""How much noise for a target epsilon: a search that ends on the private side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bayesdp import validation
+from bayesdp.formatting import round_up
+from bayesdp.guarantees.worst_case import WorstCase, epsilon, rdp_epsilon
+from bayesdp.validation import refuse
+
+_CLOSE = 1e-3  # epsilon is within this share below the target
+_LEAST, _MOST = 1e-2, 1e7  # noise multipliers that are tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A noise multiplier whose worst case is at most the target, and that worst case."""
+
+    noise_multiplier: float
+    worst_case: WorstCase
+
+    def statement(self) -> str:
+        """The result in words; the noise is rounded up, so that what is printed reaches the target too."""
+        return f"Noise multiplier {round_up(self.noise_multiplier, 6)}. {self.worst_case.statement()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"noise_multiplier": self.noise_multiplier, **self.worst_case.to_dict()}
+
+
+def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: float = 1e-5) -> Calibration:
+    """The least noise multiplier (within 0.1 % of epsilon) whose worst-case epsilon does not exceed the target.
+
+    Rényi divergences bracket the root, privacy loss distributions polish it. The value returned was itself evaluated:
+    its epsilon is at most ``target_epsilon``, whatever the search did.
+    """
+    target = validation.positive("target_epsilon", target_epsilon)
+    validation.sample_rate(sample_rate)
+    validation.count("steps", steps, minimum=1)
+    validation.probability("delta", delta)
+
+    def rough(noise: float) -> float:
+        return rdp_epsilon([(noise, sample_rate, steps)], delta=delta)
+
+    def exact(noise: float) -> WorstCase:
+        return epsilon(noise_multiplier=noise, sample_rate=sample_rate, steps=steps, delta=delta)
+
+    high = _bracket(rough, target)
+    best, low = exact(high), 0.0
+    # On a log-log scale epsilon is nearly a straight line in the noise: aim a little below the target along it.
+    slope = math.log(rough(0.9 * high) / max(rough(high), 1e-300)) / math.log(0.9)
+    while best.epsilon < (1 - _CLOSE) * target and high > _LEAST and high - low > 1e-4 * high:
+        aim = (1 - _CLOSE / 2) * target
+        guess = high * (aim / best.epsilon) ** (1 / min(slope, -0.1)) if best.epsilon > 0 else high / 2
+        if not low < guess < high:
+            guess = math.sqrt(low * high) if low else high / 2
+        tried = exact(guess)
+        if 0 < tried.epsilon != best.epsilon > 0:
+            slope = math.log(tried.epsilon / best.epsilon) / math.log(guess / high)
+        if tried.epsilon <= target:
+            high, best = guess, tried
+        else:
+            low = guess
+    return Calibration(noise_multiplier=high, worst_case=best)
+
+
+def _bracket(rough: Callable[[float], float], target: float) -> float:
+    """A noise multiplier with rough(noise) <= target, within 1 % of the least."""
+    high = 1.0
+    while rough(high) > target:
+        high *= 2
+        if high > _MOST:
+            raise refuse("target_epsilon", target, f"an epsilon that a noise multiplier below {_MOST:g} reaches")
+    low = high / 2
+    while rough(low) <= target:
+        low, high = low / 2, low
+        if low < _LEAST:
+            return high
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if rough(middle) > target else (low, middle)
+    return high

@@ -1,0 +1,97 @@
+"""The clip bound: a record that is at it in every step, by its own profile. No record costs more.
+
+Composing hundreds of different settings with dp-accounting takes minutes; here they are kinds of steps of one record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bayesdp.guarantees.worst_case import WorstCase, worst_case_of
+from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.mechanisms.log_moments import log_moments
+from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
+from bayesdp.profiles.conversion import epsilon_from_costs
+from bayesdp.validation import FloatArray
+
+LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
+"""Orders at which the costs of records are compared with those at the clip bound."""
+MOST_SETTINGS = 256
+"""Different settings that are told apart; a history with more is merged first."""
+_MOST_FOR_PLD = 4  # different settings that dp-accounting composes quickly
+_ROUND_UP = 1 + 2.0**-50  # of an exposure, 1 over the noise multiplier
+
+
+@dataclass(frozen=True)
+class ClipBound:
+    """Kinds of steps of a record that is always at the clip bound, and its costs [L] at ``LAMBDAS``."""
+
+    settings: ExposureCounts
+    costs: FloatArray
+
+    @staticmethod
+    def of(steps: Iterable[RepeatedStep]) -> ClipBound:
+        """Build it from (noise multiplier, sampling rate, steps): exposures are 1 over the noise multiplier."""
+        listed = list(steps)
+        settings = ExposureCounts(
+            np.array([rate for _, rate, _ in listed]),
+            np.array([_ROUND_UP / noise for noise, _, _ in listed]),
+            np.array([[float(count) for _, _, count in listed]]),
+        )
+        costs = np.zeros(len(LAMBDAS))
+        for noise, rate, count in listed:
+            costs += count * _step_costs(noise, rate)
+        return ClipBound(settings, costs * (1 + 2.0**-38))
+
+    def deltas(self, epsilons: FloatArray, delta: float, precision: Precision | None = None) -> FloatArray:
+        """Return delta(epsilon) for everyone, [G], the larger of both directions; errors are a part of ``delta``."""
+        if self._unsampled:
+            return gaussian_delta(self._exposure, epsilons)
+        return profiles(self.settings, delta, epsilons=epsilons, precision=precision).delta[0]
+
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon at ``delta`` for everyone, by the profile."""
+        if self._unsampled:
+            return float(gaussian_epsilon(self._exposure, delta))
+        return float(profiles(self.settings, delta).epsilon[0])
+
+    def epsilons(self, deltas: Sequence[float]) -> FloatArray:
+        """Return epsilon at several deltas, [D], computed together: by the profile or by Rényi divergences."""
+        renyi = np.array([epsilon_from_costs(self.costs, LAMBDAS, delta, "improved")[0] for delta in deltas])
+        if self._unsampled:
+            return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
+        return np.minimum(renyi, profiles(self.settings, deltas).epsilon[0])
+
+    @property
+    def _unsampled(self) -> bool:
+        return bool((self.settings.rates == 1).all())
+
+    @property
+    def _exposure(self) -> float:
+        """The exposure of all steps together, without sampling."""
+        return math.sqrt(float(self.settings.counts[0] @ self.settings.exposures**2)) * (1 + 2.0**-40)
+
+
+def worst_case_of_many(steps: Sequence[RepeatedStep], delta: float) -> WorstCase:
+    """Return the worst case of steps with any number of different settings.
+
+    A few settings are composed by dp-accounting; many are one record at the clip bound, by its own profile.
+    """
+    if len(steps) <= _MOST_FOR_PLD:
+        return worst_case_of(steps, delta=delta)
+    clip_bound = ClipBound.of(steps)
+    profile = clip_bound.epsilon(delta)
+    rdp = epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0]
+    if rdp <= profile:
+        return WorstCase(epsilon=rdp, delta=delta, accountant="RDP", rdp_epsilon=rdp, pld_epsilon=None)
+    return WorstCase(epsilon=profile, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=profile)
+
+
+@lru_cache(maxsize=4096)
+def _step_costs(noise_multiplier: float, rate: float) -> FloatArray:
+    return log_moments(rate, [_ROUND_UP / noise_multiplier], LAMBDAS)[0]

@@ -1,0 +1,33 @@
+"""One thread at a time: a decorator for the methods of a ledger."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+class Lockable(Protocol):
+    """An object with a re-entrant lock of its own."""
+
+    lock: threading.RLock
+
+
+_Self = TypeVar("_Self", bound=Lockable)
+
+
+def locked(
+    method: Callable[Concatenate[_Self, _Arguments], _Result],
+) -> Callable[Concatenate[_Self, _Arguments], _Result]:
+    """Hold the object's lock during a method: what it reads belongs together, and a step is whole before the next."""
+
+    @functools.wraps(method)
+    def with_lock(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return with_lock

@@ -1,0 +1,135 @@
+"""Reading a ledger's database: what was changed, removed or moved is named, never skipped."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bayesdp.ledger import chain, head
+from bayesdp.ledger.chain import Step, StoredStep
+from bayesdp.ledger.database import APPLICATION, BESIDE, FORMAT, SCHEMA, STEP_FIELDS, one_value
+from bayesdp.ledger.errors import LedgerError
+from bayesdp.ledger.histograms import Slice
+
+HashAt = Callable[[int], bytes]
+Head = tuple[int, bytes]
+"""Steps, and the hash of the last, as the head beside the ledger has them."""
+
+
+def read_settings(database: sqlite3.Connection, path: Path | str) -> dict[str, str]:
+    """Return the settings of the run; first of all check that this is a ledger, whole, of a known format."""
+    if one_value(database, "PRAGMA application_id") != APPLICATION:
+        raise LedgerError(path, "expected the file of a ledger, this is another one")
+    version = one_value(database, "PRAGMA user_version")
+    if version != FORMAT:
+        raise LedgerError(path, f"has format {version}; this version of bayesdp reads format {FORMAT}")
+    schema = sorted(sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql is not None)
+    if schema != sorted(SCHEMA) or one_value(database, "PRAGMA quick_check") != "ok":
+        raise LedgerError(path, "is damaged")
+    settings = dict(database.execute("SELECT name, value FROM settings"))
+    if not all(isinstance(text, str) for item in settings.items() for text in item):
+        raise LedgerError(path, "is damaged: a setting is not text")
+    return settings
+
+
+def read_steps(
+    database: sqlite3.Connection, path: Path | str, first_hash: bytes, said: Head | None, reread: Callable[[], Any]
+) -> Iterator[StoredStep]:
+    """Yield all steps in order, with the contents beside them; ends in an error if anything is not as it was written.
+
+    ``said`` is the head as it was before the database was opened, ``reread`` reads it again: the last step may have
+    been recorded once more since.
+    """
+    contents = ", ".join(f"{table}.content" for table in BESIDE)
+    columns = ", ".join(f"steps.{name}" for name in STEP_FIELDS)
+    joins = " ".join(f"LEFT JOIN {table} ON {table}.step = steps.number" for table in BESIDE)
+    query = f"SELECT steps.hash, {contents}, {columns} FROM steps {joins} ORDER BY steps.number"
+    expected, previous = 1, first_hash
+    if said is not None and said[0] == 0 and said[1] != first_hash:
+        raise LedgerError(path, "its settings were changed")
+    for stored_hash, journal, batch, norms, *values in database.execute(query):
+        step = Step(**dict(zip(STEP_FIELDS, values, strict=True)))
+        if step.number != expected:
+            raise LedgerError(path, f"step {expected} is missing")
+        previous = step.hash(previous)
+        if previous != stored_hash:
+            raise LedgerError(path, f"step {expected} was changed, or steps are not in their order")
+        if journal is not None and _digest(journal) != step.audit_digest:
+            raise LedgerError(path, f"step {expected}: the journal of its audit records was changed")
+        if _digest(batch) != step.batch_digest:
+            raise LedgerError(path, f"step {expected}: the counts of its batch were changed or removed")
+        if _digest(norms) != step.norms_digest:
+            raise LedgerError(path, f"step {expected}: its norms were changed or removed")
+        if said is not None and said[0] == expected and said[1] != previous:
+            said = reread()
+            if said is not None and said[0] == expected and said[1] != previous:
+                raise LedgerError(path, f"step {expected} is not the one that was written")
+        yield StoredStep(step, previous, journal, batch, norms)
+        expected += 1
+    for table in BESIDE:
+        stray = one_value(database, f"SELECT min(step) FROM {table} WHERE step NOT IN (SELECT number FROM steps)")
+        if stray is not None:
+            raise LedgerError(path, f"step {stray} is missing")
+    if said is not None and said[0] >= expected:
+        raise LedgerError(path, f"has {expected - 1} steps, but {said[0]} were written: its write-ahead log lost some")
+
+
+@dataclass(frozen=True)
+class StoredSlices:
+    """The slices that were folded and their digests, by number, and whether the ledger was closed."""
+
+    slices: dict[int, Slice]
+    digests: dict[int, bytes]
+    closed: bool
+
+
+def read_slices(database: sqlite3.Connection, path: Path | str, hash_at: HashAt, steps: int) -> StoredSlices:
+    """Return the folded slices; of a ledger that was closed, also check that it is complete."""
+    state = database.execute("SELECT closed, steps, seal FROM state WHERE number = 1").fetchone()
+    if state is None:
+        raise LedgerError(path, "is damaged: a row is missing")
+    closed, closed_steps, seal = state
+    if closed and closed_steps != steps:
+        raise LedgerError(path, f"was closed with {closed_steps} steps and has {steps}")
+    found = StoredSlices({}, {}, bool(closed))
+    query = "SELECT number, digest, first, records, through, packed, points, snapshots FROM slices ORDER BY number"
+    for number, digest, *values in database.execute(query):
+        part = _slice(*values)
+        if part is None or not part.through <= steps or slice_digest(number, part, hash_at(part.through)) != digest:
+            raise LedgerError(path, f"the counts of audit records (row {number}) were changed")
+        found.slices[number] = part
+        found.digests[number] = digest
+    if closed and chain.seal_of(hash_at(steps), found.digests) != seal:
+        raise LedgerError(path, "is not as it was closed: counts were removed")
+    return found
+
+
+def check_head(path: Path | str, real: Path, said: Head | None, *, closed: bool) -> None:
+    """Refuse a ledger that was not closed and has lost its head: steps may be missing without a trace."""
+    if not closed and said is None and head.read(real) is None:
+        raise LedgerError(path, f"was not closed, and {head.path_of(real).name} is not beside it: steps may be missing")
+
+
+def slice_digest(number: int, part: Slice, chain_hash: bytes) -> bytes:
+    """Return the digest of a slice, which also names the step through which it goes."""
+    name = f"{number} {part.first} {part.records} {part.through} {part.points}"
+    return chain.sha256(chain_hash, name.encode(), part.packed, part.snapshots)
+
+
+def _digest(content: Any) -> bytes | None:
+    """Return the digest of what stands in a row; None if that cannot be content."""
+    return chain.digest(content) if content is None or isinstance(content, bytes) else None
+
+
+def _slice(first: Any, records: Any, through: Any, packed: Any, points: Any, snapshots: Any) -> Slice | None:
+    """Make a slice of what stands in its row; None if that cannot be one."""
+    whole = all(isinstance(number, int) for number in (first, records, through))
+    if not (whole and isinstance(packed, bytes) and isinstance(snapshots, bytes) and isinstance(points, str)):
+        return None
+    try:
+        return Slice(first, records, through, packed, tuple(int(point) for point in points.split()), snapshots)
+    except ValueError:
+        return None

@@ -1,0 +1,51 @@
+"""The exact profile of a Gaussian release (Balle & Wang 2018): delta(epsilon) for exposure mu, both directions.
+
+Steps without sampling are one release whose squared exposure is the sum of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from bayesdp import validation
+from bayesdp.profiles.conversion import LEAST_DELTA
+from bayesdp.validation import FloatArray
+
+_ROUND_UP = 2.0**-48  # relative to the larger of the two terms, whose difference delta is
+_MOST = 1e6
+
+
+def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
+    """delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), never below it; arrays broadcast."""
+    exposure = validation.non_negative_array("mu", mu, finite=False)
+    at = validation.non_negative_array("epsilon", epsilon)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = at / exposure
+        larger = log_ndtr(exposure / 2 - ratio)
+        smaller = at + log_ndtr(-exposure / 2 - ratio)
+        # Logarithms carry rounding of their own size; near -700 there is nothing left to be wrong about.
+        error = _ROUND_UP * (1 + np.abs(larger) + at)
+        delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
+    delta = np.clip(np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta), LEAST_DELTA, 1.0)
+    return np.where(exposure == 0, 0.0, delta)
+
+
+def gaussian_epsilon(mu: Any, delta: float) -> Any:
+    """The least epsilon with delta(epsilon) <= delta, never below it; a float for one mu, an array for many."""
+    delta = validation.probability("delta", delta)
+    exposures = validation.non_negative_array("mu", mu, finite=False)
+    reachable = exposures <= _MOST
+    finite: FloatArray = np.where(reachable, exposures, 0.0)
+    # Pr[L > epsilon] <= delta there, by the tail bound of the normal law.
+    high: FloatArray = np.square(finite) / 2 + finite * np.sqrt(-2 * np.log(delta)) + 1e-9
+    low: FloatArray = np.zeros_like(high)
+    for _ in range(64):
+        middle = (low + high) / 2
+        private = gaussian_delta(finite, middle) <= delta
+        high, low = np.where(private, middle, high), np.where(private, low, middle)
+    result = np.where(gaussian_delta(finite, 0.0) <= delta, 0.0, high)
+    result = np.where(reachable, result, np.inf)
+    return float(result) if result.ndim == 0 else result

@@ -1,0 +1,144 @@
+"""What ``bayesdp show`` prints: a ledger in figures, nothing of which comes from training members unless asked for."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from bayesdp import validation
+from bayesdp.claims.everyone import ledger_worst_case
+from bayesdp.claims.rounding import rounding_added
+from bayesdp.formatting import finite_or_none, round_up
+from bayesdp.ledger import SNAPSHOT_LAMBDAS, StoredLedger
+from bayesdp.ledger.history import Stretch
+from bayesdp.validation import FloatArray
+
+QUANTILES = (0.1, 0.5, 0.9, 0.99, 1.0)
+_MOST_STRETCHES = 100
+
+
+def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False) -> dict[str, Any]:
+    """Plain values for JSON; ``private`` adds what the batches show about training members."""
+    history, delta = ledger.history, validation.probability("delta", delta)
+    stretches = [_stretch(one) for one in history.stretches]
+    values: dict[str, Any] = {
+        "ledger": ledger.path,
+        "run": ledger.run,
+        "created": ledger.created,
+        "data": ledger.data,
+        "metadata": ledger.metadata,
+        "composed_of": ledger.composed_of,
+        "notes": ledger.notes,
+        "steps": history.steps,
+        "first_step": _time(history.first_time),
+        "last_step": _time(history.last_time),
+        "seal": ledger.seal,
+        "worst_case": ledger_worst_case(ledger, delta).to_dict(),
+        "settings": stretches[:_MOST_STRETCHES],
+        "settings_left_out": max(0, len(stretches) - _MOST_STRETCHES),
+        "audit": _audit(ledger, delta),
+    }
+    if private:
+        values["private"] = _private(ledger)
+    return values
+
+
+def words(values: dict[str, Any]) -> str:
+    """The most important figures of a summary as lines of text."""
+    worst = values["worst_case"]
+    epsilon = "none" if worst["epsilon"] is None else f"{round_up(worst['epsilon'], 4)} at delta = {worst['delta']:g}"
+    lines = [
+        f"{values['ledger']}: {values['steps']} steps, created {values['created']}",
+        *(f"  {note}" for note in values["notes"]),
+        f"  for everyone: epsilon = {epsilon} ({worst['accountant']})",
+    ]
+    for one in values["settings"]:
+        clip = "no clip" if one["clip"] is None else f"clip {one['clip']:g}"
+        last = one["first"] + one["steps"] - 1
+        where = f"steps {one['first']} to {last}"
+        lines.append(f"  {where}: noise {one['noise_std']:g}, {clip}, sampling rate {one['sample_rate']:g}")
+    if values["settings_left_out"]:
+        lines.append(f"  ... and {values['settings_left_out']} more changes of settings")
+    audit = values["audit"]
+    if audit["records"]:
+        shown = {q: "infinite" if e is None else round_up(e) for q, e in audit["exposure_quantiles"].items()}
+        lines.append(f"  {audit['records']} audit records, norms at {audit['steps']} steps")
+        lines.append("  exposure: " + ", ".join(f"{float(q):.0%} up to {e}" for q, e in shown.items()))
+        if audit["share_clipped"] is not None:
+            lines.append(f"  above the clip bound: {audit['share_clipped']:.1%} of their norms")
+        if audit["rounding_at_most"] is not None:
+            lines.append(f"  rounding has added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon")
+    else:
+        lines.append("  no audit records: the worst case is all that can be claimed")
+    return "\n".join(lines)
+
+
+def _stretch(one: Stretch) -> dict[str, Any]:
+    return {
+        "first": one.first,
+        "steps": one.steps,
+        "noise_std": one.noise_std,
+        "clip": one.clip,
+        "noise_multiplier": None if one.clip is None else one.noise_std / one.clip,
+        "sample_rate": one.sample_rate,
+        "planned_batch": one.planned_batch,
+        "source": one.source,
+    }
+
+
+def _audit(ledger: StoredLedger, delta: float) -> dict[str, Any]:
+    history, records = ledger.history, ledger.audit_records
+    norms = history.audited_steps * records
+    points, costs = ledger.snapshots()
+    return {
+        "records": records,
+        "ids": ledger.audit_ids is not None,
+        "steps": history.audited_steps,
+        "share_clipped": history.audit_clipped / norms if norms else None,
+        "exposure_quantiles": _exposure_quantiles(ledger),
+        "rounding_at_most": finite_or_none(rounding_added(ledger, delta)),
+        "lambdas": list(SNAPSHOT_LAMBDAS),
+        "costs_over_time": [
+            {"step": point, "costs": {f"{q:g}": _finite(_quantile(at, q)) for q in QUANTILES}}
+            for point, at in zip(points, costs, strict=True)
+        ],
+    }
+
+
+def _exposure_quantiles(ledger: StoredLedger) -> dict[str, float | None]:
+    exposures, counts = ledger.exposure_counts()
+    if not len(counts):
+        return {}
+    reached = np.cumsum(counts) / counts.sum()
+    found = [exposures[min(int(np.searchsorted(reached, q - 1e-12)), len(exposures) - 1)] for q in QUANTILES]
+    return {f"{q:g}": None if math.isinf(e) else float(e) for q, e in zip(QUANTILES, found, strict=True)}
+
+
+def _quantile(costs: FloatArray, share: float) -> FloatArray:
+    """The cost, [L], that a share of records does not exceed."""
+    rank = math.ceil(share * len(costs) - 1e-9)
+    return np.sort(costs, axis=0)[rank - 1]
+
+
+def _finite(values: FloatArray) -> list[float | None]:
+    return [finite_or_none(float(value)) for value in values]
+
+
+def _private(ledger: StoredLedger) -> dict[str, Any]:
+    batches = [batch for number in range(1, ledger.steps + 1) if (batch := ledger.private_batch(number)) is not None]
+    drawn = [batch.drawn for batch in batches]
+    return {
+        "not_for_release": "computed from training members",
+        "batches": len(batches),
+        "drawn_mean": sum(drawn) / len(drawn) if drawn else None,
+        "drawn_least": min(drawn, default=None),
+        "drawn_most": max(drawn, default=None),
+        "share_clipped": sum(batch.clipped for batch in batches) / sum(drawn) if sum(drawn) else None,
+    }
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
