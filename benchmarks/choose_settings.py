@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from bayesdp.randomness import Seeded
-from bayesdp.recipes import probe_recipe, table_recipe
+from bayesdp.recipes import linear_probe, variational
 from bayesdp.recipes.catalogue import RECIPES, ProbeChoice, VariationalChoice
 from bayesdp.recipes.datasets import Dataset, load
 from bayesdp.recipes.features import EXTRACTORS, extract
-from bayesdp.recipes.recipe_run import Run
+from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.run_ledger import Ledger
 from benchmarks.machine import description
 
@@ -80,7 +80,7 @@ def for_choosing(dataset: Dataset) -> Dataset:
 
 
 def accuracy(dataset: Dataset, choice: Choice, seed: int) -> float:
-    run = Run(
+    run = RecipeRun(
         dataset=dataset,
         features=RECIPES[dataset.name].features,
         target_epsilon=choice.target_epsilon,
@@ -88,8 +88,8 @@ def accuracy(dataset: Dataset, choice: Choice, seed: int) -> float:
         ledger=Ledger(),
         randomness=Seeded(seed),
     )
-    fit = probe_recipe.fit if isinstance(choice, ProbeChoice) else table_recipe.fit
-    return fit(run, choice).accuracy
+    fit_recipe = linear_probe.fit_recipe if isinstance(choice, ProbeChoice) else variational.fit_recipe
+    return fit_recipe(run, choice).accuracy
 
 
 def compare(name: str) -> list[dict[str, Any]]:

@@ -107,8 +107,8 @@ def rounding(path: Path) -> np.ndarray:
     """What the few kinds of steps add to the epsilon of single records, relative to many kinds."""
     with Ledger.open(path, write=False) as ledger:
         costs = ledger.costs([8.0])[:, 0]
-        audit, bins = ledger.audit, ledger.history.bins
-        few, many = (exposure_counts(audit, bins, costs, 8.0, kinds) for kinds in (KINDS, _FINEST))
+        steps = ledger.step_counts()
+        few, many = (exposure_counts(steps, costs, 8.0, kinds) for kinds in (KINDS, _FINEST))
     some = np.linspace(0, RECORDS - 1, _COMPARED).astype(int)
     epsilons = []
     for counts in (few, many):

@@ -23,7 +23,9 @@ from benchmarks.machine import description
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from ledger_faults import RECORDS, STEPS, kill_storm, mutation_storm  # noqa: E402
+from ledger_damage import mutation_storm  # noqa: E402
+from ledger_kills import kill_storm  # noqa: E402
+from ledger_runs import RECORDS, STEPS  # noqa: E402
 
 RESULT = ROOT / "results" / "ledger_storm.json"
 

@@ -20,8 +20,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayesdp.randomness import Secure, gaussian, poisson_batch
+from bayesdp.recipes.descent import Descent, SgdSettings
 from bayesdp.recipes.linear_probe import ProbeRows, new_weights
-from bayesdp.recipes.sgd import Descent, SgdSettings
 from benchmarks.machine import description
 
 RECORDS, FEATURES, CLASSES, BATCH, TURNS = 20_000, 3_969, 10, 4_096, 15

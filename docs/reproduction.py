@@ -1,4 +1,4 @@
-"""The page on the paper's experiments and its pictures, from results/reproduction: `python docs/reproduction.py`."""
+"""Writes docs/reproduction.md and its pictures from results/reproduction; run as `python docs/reproduction.py`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ RESULTS = HERE.parent / "results" / "reproduction"
 
 
 def main() -> None:
-    """Write them."""
     results = read(RESULTS)
     (HERE / "reproduction.md").write_text(page(results))
-    for target, found in results.items():
-        draw(target, found, HERE / "pictures" / f"reproduction-{target}.png")
+    for target, result in results.items():
+        draw(target, result, HERE / "pictures" / f"reproduction-{target}.png")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import bayesdp.opacus
 from bayesdp import Ledger
 
 FEATURES, CLASSES = 12, 3
 
 
-def some_data(records: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+def random_data(records: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return (
         torch.randn(records, FEATURES, generator=generator, dtype=dtype),
@@ -41,7 +43,11 @@ class Run:
     loss: Any
     losses: list[float] = field(default_factory=list)
 
+    def watch(self, ledger: Ledger | Path, **options: Any) -> bayesdp.opacus.Watch:
+        return bayesdp.opacus.watch(self.model, self.optimizer, self.loader, ledger=ledger, **options)
+
     def train(self, epochs: int = 1, loader: Iterable[Any] | None = None, most: int | None = None) -> None:
+        """Train for some epochs, of ``most`` batches each at most."""
         for _ in range(epochs):
             for number, (x, y) in enumerate(self.loader if loader is None else loader):
                 if number == most:
@@ -57,8 +63,8 @@ class Run:
 
     @property
     def parameters(self) -> np.ndarray:
-        """All of them in one vector."""
-        return torch.cat([one.detach().reshape(-1) for one in self.optimizer.params]).numpy().copy()
+        """All parameters in one vector."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.optimizer.params]).numpy().copy()
 
 
 def private_run(
@@ -75,9 +81,9 @@ def private_run(
     data: tuple[torch.Tensor, torch.Tensor] | None = None,
     **options: Any,
 ) -> Run:
-    """Everything random comes from generators of its own: draws from ``seed`` + 1, noise from ``seed`` + 2."""
+    """Return a run whose random numbers are its own: draws come from ``seed`` + 1, noise from ``seed`` + 2."""
     model = (small_model(seed) if model is None else model).to(dtype)
-    dataset = TensorDataset(*(some_data(records, seed, dtype) if data is None else data))
+    dataset = TensorDataset(*(random_data(records, seed, dtype) if data is None else data))
     draws = torch.Generator().manual_seed(seed + 1)
     loader = DataLoader(dataset, batch_size=batch, generator=draws, num_workers=workers, shuffle=shuffle)
     engine = PrivacyEngine(accountant=accountant)
@@ -98,27 +104,37 @@ def private_run(
     return Run(engine, model, optimizer, loader, loss)
 
 
+def settings(ledger: Ledger) -> list[tuple[float, float, float | None, int]]:
+    """Return noise, sampling rate, clip bound and number of steps of each stretch."""
+    return [
+        (stretch.noise_std, stretch.sample_rate, stretch.clip, stretch.steps) for stretch in ledger.history.stretches
+    ]
+
+
 def batch_norms(ledger: Ledger, step: int) -> np.ndarray:
-    """Of a ledger that keeps norms."""
+    """Return the norms of the batch at a step of a ledger that keeps norms, [b]."""
     norms = ledger.private_norms(step)[1]
     assert norms is not None
     return norms
 
 
 def audit_norms(ledger: Ledger, step: int) -> np.ndarray:
-    """Of a ledger that keeps norms."""
+    """Return the norms of audit records at a step of a ledger that keeps norms, [m]."""
     norms = ledger.private_norms(step)[0]
     assert norms is not None
     return norms
 
 
 def norms_by_autograd(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
-    """One record at a time, with nothing but autograd, [b, P]: by parameter of a ``small_model`` with these values."""
+    """Return norms of the gradients by each of P parameters of a ``small_model`` with these values, [b, P].
+
+    One record at a time, with nothing but autograd.
+    """
     values, model = model.state_dict(), small_model().to(x.dtype)
     model.load_state_dict(values)
-    parameters = [one for one in model.parameters() if one.requires_grad]
-    found = []
-    for one in range(len(x)):
-        loss = nn.functional.cross_entropy(model(x[one : one + 1]), y[one : one + 1])
-        found.append([float(grad.norm()) for grad in torch.autograd.grad(loss, parameters)])
-    return np.array(found)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    norms = []
+    for row in range(len(x)):
+        loss = nn.functional.cross_entropy(model(x[row : row + 1]), y[row : row + 1])
+        norms.append([float(grad.norm()) for grad in torch.autograd.grad(loss, parameters)])
+    return np.array(norms)

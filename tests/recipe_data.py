@@ -1,4 +1,4 @@
-"""Small files in the form of the published data sets."""
+"""Small files in the form in which the data sets are published."""
 
 import gzip
 
@@ -52,7 +52,7 @@ def write_adult(data):
 
 
 def write_images(data, name, train=40, test=30):
-    """Images with a bright bar whose place says the class."""
+    """Write images with a bright bar whose height gives the class; returns images and classes by part."""
     (data / name).mkdir(parents=True)
     rng, images, labels = np.random.default_rng(1), {}, {}
     for part, n in (("train", train), ("t10k", test)):
@@ -63,4 +63,4 @@ def write_images(data, name, train=40, test=30):
         for what, array in (("images-idx3", images[part]), ("labels-idx1", labels[part])):
             header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
             (data / name / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(header + array.tobytes()))
-    return images, {part: one.astype(np.int64) for part, one in labels.items()}
+    return images, {part: classes.astype(np.int64) for part, classes in labels.items()}

@@ -1,4 +1,4 @@
-"""A run to report on."""
+"""A small run to report on."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from bayesdp import Ledger
 
 
 def small_run(records=600, groups=None, **about):
-    """Sixty steps; typical records are quiet."""
+    """Return a ledger of sixty steps in which typical records are quiet."""
     rng = np.random.default_rng(0)
     ledger = Ledger(audit_groups=groups, **about)
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Noise has the law that is accounted; seeds repeat, the cryptographic generator does not."""
+"""Noise has the law that is accounted; seeds repeat it, the cryptographic generator never does."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_records_are_drawn_at_the_rate_or_just_below(rate, draw):
             return np.array([draw], "<u4").tobytes()
 
     drawn = len(poisson_batch(One(), 1, rate, step=0))
-    assert drawn == (draw < int(rate * 2**32))  # so many of 2^32 numbers are drawn: a share of at most the rate
+    assert drawn == (draw < int(rate * 2**32))  # this many of 2^32 numbers: a share of at most the rate
     assert int(rate * 2**32) / 2**32 <= rate
 
 

@@ -1,9 +1,9 @@
-"""Two steps without sampling, of which the second is adapted to the first: averages over trajectories are no bound.
+"""Two steps without sampling, the second adapted to the first: averages over trajectories are not a bound.
 
 The first step has exposure ``first``. Without the record its output, along the record's direction and in units of the
 noise, is y ~ N(0, 1), with it y ~ N(first, 1), and its privacy loss is l(y) = first y - first^2 / 2. The second step
 has exposure ``second`` if ``side`` y passes ``threshold``, and 0 otherwise. Given y the second output is independent,
-so delta of both steps is the mean over y of the Gaussian profile of the second at what the first leaves of epsilon.
+so delta of both steps is the mean over y of the second step's Gaussian profile at the epsilon the first leaves over.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ DIGITS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Trap:
-    """``side`` 1 is set for the record in, -1 for the record out: there the losses are large that way."""
+    """``side`` is 1 for a trap set for the record in, -1 for the record out: the side on which losses are large."""
 
     first: float
     second: float
@@ -34,11 +34,11 @@ TRAPS = {
     Trap(first=0.5, second=1.0, threshold=4.0): {"naive": 9.74e-9, "record in": 5.03e-6, "record out": 1.11e-6},
     Trap(first=0.7, second=1.5, threshold=4.5): {"naive": 8.56e-8, "record in": 2.43e-5, "record out": 1.50e-6},
 }
-"""With their deltas at epsilon = 4, each set for its direction."""
+"""Each trap with its deltas at epsilon = 4, when set for the direction."""
 
 
 def profile(mu, epsilon):
-    """delta of one Gaussian step of exposure mu, the same in both directions; epsilon of either sign."""
+    """Return delta of one Gaussian step of exposure mu, the same in both directions; epsilon may be negative."""
     if mu == 0:
         return max(mp.mpf(0), -mp.expm1(epsilon))
     return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
@@ -46,7 +46,7 @@ def profile(mu, epsilon):
 
 @cache
 def true_delta(trap: Trap, epsilon: float, direction: Direction) -> float:
-    """The exact delta of both steps in one direction, by quadrature over the first output."""
+    """Return the exact delta of both steps in one direction, by quadrature over the first output."""
     with mp.workdps(DIGITS):
         first, second, threshold = (mp.mpf(value) for value in (trap.first, trap.second, trap.side * trap.threshold))
         sign, mean = (1, first) if direction == "record in" else (-1, mp.mpf(0))
@@ -55,7 +55,7 @@ def true_delta(trap: Trap, epsilon: float, direction: Direction) -> float:
             def density(y):
                 return mp.npdf(y, mean) * profile(mu, epsilon - sign * (first * y - first**2 / 2))
 
-            # Where the first step alone uses up epsilon there is a kink if the second does nothing.
+            # If the second step does nothing, there is a kink where the first alone uses up epsilon.
             kinks = [first / 2 + sign * epsilon / first] if first else []
             inner = sorted(y for y in [-12, -8, -4, 0, 4, 8, 12, *kinks] if low < y < high)
             return mp.quad(density, [low, *inner, high])
@@ -65,7 +65,7 @@ def true_delta(trap: Trap, epsilon: float, direction: Direction) -> float:
 
 
 def naive_delta(trap: Trap, epsilon: float) -> float:
-    """Not a bound: each trajectory at its own exposures, as if they were fixed, averaged without the record."""
+    """Return what is not a bound: each trajectory's delta as if its exposures were fixed, averaged record out."""
     with mp.workdps(DIGITS):
         passes = mp.ncdf(-mp.mpf(trap.threshold))
         both = profile(mp.sqrt(mp.mpf(trap.first) ** 2 + mp.mpf(trap.second) ** 2), epsilon)

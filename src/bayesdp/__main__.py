@@ -1,4 +1,4 @@
-"""``python -m bayesdp``: the same as the command ``bayesdp``."""
+"""``python -m bayesdp`` runs the command ``bayesdp``."""
 
 from bayesdp.cli import main
 

@@ -1,4 +1,4 @@
-"""The place where ``Claim`` and ``statement`` used to be; scripts that import them from here go on working."""
+"""The former home of ``Claim`` and ``statement``, kept so that scripts that import them from here still work."""
 
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.statement import statement, to_html, to_markdown

@@ -1,4 +1,4 @@
-"""Reading recorded norms: one row per step, one column per record, from .npy, .csv or .parquet."""
+"""Reading recorded norms from .npy, .csv or .parquet: one line per step, one column per record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from bayesdp.validation import FloatArray, InvalidInputError, refuse
 
 
 def read_norms(path: str | Path) -> FloatArray:
-    """Norms [steps, records], checked: finite, at least 0, at least one step and one record."""
+    """Return the norms [steps, records] that a file .npy, .csv or .parquet holds.
+
+    A .csv may start with a line of column names, or with the numbers 0, 1, 2, ... that data frames write in their
+    place. Raises InvalidInputError, in one line that names the file, if it does not exist, cannot be read, or holds
+    anything but a table of finite numbers of at least 0; MissingLibraryError if .parquet is read without pyarrow.
+    """
     path = Path(path)
     if not path.is_file():
-        raise refuse("NORMS", str(path), "a file .npy, .csv or .parquet that exists")
+        raise refuse("NORMS", str(path), "an existing .npy, .csv or .parquet file")
     readers = {".npy": _read_npy, ".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
-        raise refuse("NORMS", str(path), "a file .npy, .csv or .parquet")
+        raise refuse("NORMS", str(path), "a .npy, .csv or .parquet file")
     try:
         values = readers[path.suffix.lower()](path)
     except InvalidInputError:
@@ -32,7 +37,10 @@ def read_norms(path: str | Path) -> FloatArray:
 
 
 def read_groups(path: str | Path) -> list[str]:
-    """The group of each record, one a line."""
+    """Return the group of each record from a text file with one name per line; empty lines are skipped.
+
+    Raises InvalidInputError if the file cannot be read or names no group.
+    """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -45,7 +53,10 @@ def read_groups(path: str | Path) -> list[str]:
 
 
 def check_norms(values: Any, *, name: str = "norms") -> FloatArray:
-    """``values`` as norms [steps, records]."""
+    """Return ``values`` as float64 norms [steps, records]; ``name`` is what messages call them.
+
+    Raises InvalidInputError unless they are finite, at least 0, and of at least one step and one record.
+    """
     array = validation.as_floats(name, values)
     if array.ndim != 2 or array.size == 0:
         raise refuse(f"{name}.shape", array.shape, "[steps, records], at least one of each")
@@ -57,21 +68,20 @@ def _read_npy(path: Path) -> Any:
 
 
 def _read_csv(path: Path) -> Any:
-    """Numbers, with or without a header line of names."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
-    if rows and (not any(map(_is_number, rows[0])) or rows[0] == [str(i) for i in range(len(rows[0]))]):
-        rows = rows[1:]  # names, or the numbers 0, 1, 2, ... that data frames write in their place
-    if not rows:
+        lines = [line for line in csv.reader(file) if line]
+    if lines and (not any(map(_is_number, lines[0])) or lines[0] == [str(i) for i in range(len(lines[0]))]):
+        lines = lines[1:]  # names, or the numbers 0, 1, 2, ... that data frames write in their place
+    if not lines:
         raise refuse("NORMS", str(path), "at least one row of numbers")
-    width = len(rows[0])
-    for number, row in enumerate(rows, start=1):
-        if len(row) != width:
-            raise refuse(f"NORMS row {number}", len(row), f"{width} columns, as in the first row")
-        for cell in row:
+    width = len(lines[0])
+    for number, line in enumerate(lines, start=1):
+        if len(line) != width:
+            raise refuse(f"NORMS row {number}", len(line), f"{width} columns, as in the first row")
+        for cell in line:
             if not _is_number(cell):
                 raise refuse(f"NORMS row {number}", cell, "numbers")
-    return [[float(cell) for cell in row] for row in rows]
+    return [[float(cell) for cell in line] for line in lines]
 
 
 def _is_number(cell: str) -> bool:

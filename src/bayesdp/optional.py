@@ -1,4 +1,4 @@
-"""Libraries that only some parts need: what is missing is named, with the extra that installs it."""
+"""Optional libraries: an error that names the missing library and the extra that installs it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from contextlib import contextmanager
 
 
 class MissingLibraryError(ImportError):
-    """A library that is not installed; the message names it, what needs it, and the extra to install."""
+    """A library that is not installed.
+
+    The message names the library, what needs it, and the extra that installs it; ``name`` is the library.
+    """
 
 
 @contextmanager
 def needs(extra: str, what: str) -> Generator[None]:
-    """Raise MissingLibraryError where an import inside fails: ``what`` needs ``pip install 'bayesdp[extra]'``.
+    """Turn an ImportError inside the block into MissingLibraryError: ``what`` needs ``pip install 'bayesdp[extra]'``.
 
-    Errors of bayesdp's own modules pass as they are: those would be ours.
+    A failed import of one of bayesdp's own modules is not caught: that would be a bug of ours, not a missing library.
     """
     try:
         yield

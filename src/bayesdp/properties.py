@@ -15,9 +15,11 @@ _ROUND_UP = 1e-12  # on a logarithm, for its own rounding
 
 
 def basic_composition(guarantees: list[tuple[float, float]]) -> tuple[float, float]:
-    """(sum of epsilons, sum of deltas) for several releases on the same data (Proposition 3: k epsilon, k delta).
+    """Return (sum of epsilons, sum of deltas) of several releases on the same data; delta is at most 1.
 
-    delta is at most 1. Holds for any guarantees, whatever accountant they came from; loose for many steps.
+    The paper's Proposition 3, there for equal releases: (k epsilon, k delta). It holds for guarantees (epsilon, delta)
+    from any accountant, but is loose for many steps, which an accountant composes better. No releases give (0, 0).
+    Raises InvalidInputError for anything but pairs of a finite epsilon of at least 0 and a probability.
     """
     checked: list[tuple[float, float]] = []
     for guarantee in guarantees:
@@ -30,9 +32,12 @@ def basic_composition(guarantees: list[tuple[float, float]]) -> tuple[float, flo
 
 
 def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float]:
-    """(k epsilon, delta (e^{k epsilon} - 1) / (e^epsilon - 1)) for k records of one person.
+    """Return what (epsilon, delta) for one record implies for k = ``size`` records, such as all rows of one person.
 
-    The geometric sum inside the proof of Proposition 4, never above its printed k e^{k epsilon} delta; at most 1.
+    (k epsilon, delta (e^{k epsilon} - 1) / (e^epsilon - 1)), delta at most 1: the geometric sum inside the proof of the
+    paper's Proposition 4, never above the k e^{k epsilon} delta that is printed there. Errs upwards by at most 1e-12
+    relative, and does not overflow. Raises InvalidInputError for a negative epsilon, a delta that is no probability, or
+    a size below 1.
     """
     epsilon, delta = _check(epsilon, delta)
     size = validation.count("size", size, minimum=1)
@@ -47,16 +52,20 @@ def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float
 
 
 def attack_success(epsilon: float) -> float:
-    """P(A) = 1 / (1 + e^-epsilon): the most that membership of one record can be guessed, from a prior of 1/2.
+    """Return P(A) = 1 / (1 + e^-epsilon): how often membership of one record can at most be guessed right.
 
-    Equation 1 of the paper. Holds for pure epsilon; with (epsilon, delta) add at most delta / 2.
+    Equation 1 of the paper, from a prior of 1/2: 0.5 at epsilon 0 is guessing. It holds for pure epsilon; with
+    (epsilon, delta) add at most delta / 2. Raises InvalidInputError unless epsilon is finite and at least 0.
     """
     epsilon = validation.non_negative("epsilon", epsilon)
     return 1.0 / (1.0 + math.exp(-epsilon))
 
 
 def epsilon_of_attack_success(success: float) -> float:
-    """The inverse of ``attack_success``: log(p / (1 - p)) for p in [0.5, 1)."""
+    """Return the epsilon at which an attack succeeds with probability p: log(p / (1 - p)), from a prior of 1/2.
+
+    The inverse of ``attack_success``. Raises InvalidInputError unless p is in [0.5, 1).
+    """
     success = validation.probability("success", success)
     if success < 0.5:
         raise refuse("success", success, "a probability in [0.5, 1)")
@@ -64,10 +73,11 @@ def epsilon_of_attack_success(success: float) -> float:
 
 
 def markov_share(average_delta: float, delta: float) -> float:
-    """The share of the population for which (epsilon, delta) holds if delta averages to ``average_delta``.
+    """Return the least share of the population that has (epsilon, delta) if deltas average to ``average_delta``.
 
-    At least 1 - average_delta / delta, by Markov's inequality (section 4.4 of the paper); 0 where that says nothing.
-    The average must bound the larger of the two directions of each record.
+    1 - average_delta / delta, by Markov's inequality (section 4.4 of the paper); 0 where that says nothing. The average
+    is over the population, at one epsilon, of the larger of the two directions of each record. Raises InvalidInputError
+    for an average that is no probability, or a delta that is not strictly between 0 and 1.
     """
     if validation.non_negative("average_delta", average_delta) > 1:
         raise refuse("average_delta", average_delta, "a probability")
@@ -76,7 +86,10 @@ def markov_share(average_delta: float, delta: float) -> float:
 
 
 def markov_average_delta(share: float, delta: float) -> float:
-    """The average delta that gives (epsilon, delta) to this share: (1 - share) delta."""
+    """Return the average delta that gives (epsilon, delta) to ``share`` of the population: (1 - share) delta.
+
+    The inverse of ``markov_share``. Raises InvalidInputError unless both are strictly between 0 and 1.
+    """
     share = validation.probability("share", share)
     return (1.0 - share) * validation.probability("delta", delta)
 

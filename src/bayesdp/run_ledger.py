@@ -1,4 +1,4 @@
-"""The ledger that users hold: steps are recorded in it, and what may be said about the run is read from it."""
+"""The ledger that users hold: it records steps, and gives the claims and the report about the run."""
 
 from __future__ import annotations
 
@@ -7,31 +7,42 @@ from pathlib import Path
 from typing import Any, Self
 
 from bayesdp import validation
-from bayesdp.claims import ClaimRequest, RunClaims, run_claims
+from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.everyone import ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, composed_file, new_settings
-from bayesdp.ledger.locking import locked
+from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, composed_file, locked, new_settings
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.validation import refuse
 
 
 class Ledger(StoredLedger):
-    """What a run did to each record of data.
+    """The account of a training run: every noisy step, how exposed people were to it, and what that allows to claim.
 
         with Ledger.create("run.ledger") as ledger:
-            ledger.step(noise_std=1.0, sample_rate=0.01, clip=1.0, audit=norms_of_audit_records)
-        print(ledger.claims().statement())
+            for ...:
+                ledger.step(noise_std=1.0, sample_rate=0.01, clip=1.0, audit=norms_of_audit_records)
+                ...  # only now use the noisy gradient
+            print(ledger.claims().statement())
+            ledger.report("report.html")
 
-    ``Ledger()`` is kept in memory only. A step is on disk when ``step`` returns: use its result, the noisy gradient,
-    after that and not before. Whatever interrupts a run, ``Ledger.open`` then finds all steps that were released; those
-    that are repeated after a crash are counted again, as both were released.
+    ``Ledger.create`` begins a new file, ``Ledger.open`` continues or reads one, and ``Ledger()`` stays in memory.
 
-    Audit records are people from the same population who are not trained on. ``step`` takes the gradient norms they
-    would have had; a step without them charges each at the clip bound. Norms of the batch come from training members:
-    what is kept of them is private, and no method whose name does not say so shows it.
+    Audit records are people from the same population who are never trained on. ``step`` takes the gradient norms that
+    they would have had; without norms, a step charges each of them at the clip bound. Norms of the batch come from
+    training members: what is kept of them is private, and only methods with "private" in their names show it.
+
+    Formal guarantees:
+
+    - A step is on disk when ``step`` returns. If its result, the noisy gradient, is used only after that, the ledger
+      contains every step that anybody can have seen, whatever interrupts the run. Steps that are repeated from an older
+      checkpoint after a crash count again, because both were released.
+    - A ledger that opens is complete: a file that was damaged, cut off or changed raises LedgerError.
+    - Exposures are rounded up, never down, so costs and the claims from them err on the private side. ``rounding`` says
+      by how much.
+
+    All methods may be called from several threads; one process at a time may write, and others may read.
     """
 
     def __init__(
@@ -44,7 +55,7 @@ class Ledger(StoredLedger):
         keep_norms: bool = False,
         gate: Gate | None = None,
     ) -> None:
-        """Create a ledger in memory; see ``create`` for the arguments."""
+        """Create a ledger in memory, with the arguments of ``create``; it is gone when the process ends."""
         settings = new_settings(
             audit_ids=audit_ids,
             audit_groups=audit_groups,
@@ -67,14 +78,23 @@ class Ledger(StoredLedger):
         keep_norms: bool = False,
         gate: Gate | None = None,
     ) -> Self:
-        """Create a new ledger at ``path``, where there must be no file yet.
+        """Create a new ledger at ``path``, where there must be no file yet, and open it for writing.
 
-        ``audit_ids`` name the audit records, so that runs on the same people can be composed; ``audit_groups`` names
-        the group of each, for claims by group; ``data`` names the data that is trained on; ``metadata`` is any JSON
-        object. ``keep_norms`` also keeps the norms as they were given. ``gate`` is declared before the run.
+        Args:
+            path: The new file. While it is being written, up to three more files lie beside it.
+            audit_ids: An id for each audit record, different texts or whole numbers, in the order of their norms. Runs
+                on the same people can be composed only if their audit records have ids.
+            audit_groups: The name of a group for each audit record, for claims by group.
+            data: The name of the training data. Runs on data of different names are not composed.
+            metadata: Notes about the run: any values that JSON can hold.
+            keep_norms: Whether to keep all norms as they were given too, as private content. The file then grows with
+                every step.
+            gate: A promise that is declared before the run; ``claims`` says whether it was met.
 
-        Raises InvalidInputError for bad input, LedgerError if something is there already, StorageError if the folder
-        cannot be written.
+        Raises:
+            InvalidInputError: For bad input, and if ids, groups and gate name different numbers of audit records.
+            LedgerError: If a file is there already, or files that an earlier ledger of this name left beside it.
+            StorageError: If the folder does not exist or cannot be written.
         """
         settings = new_settings(
             audit_ids=audit_ids,
@@ -88,14 +108,19 @@ class Ledger(StoredLedger):
 
     @property
     def gate(self) -> Gate | None:
-        """The gate that was declared before the run, if any."""
+        """The gate that was declared before the run; None if there is none."""
         return declared_gate(self)
 
     @locked
     def worst_case(self, delta: float = 1e-5, *, more: RepeatedStep | None = None) -> WorstCase:
-        """Return classic differential privacy of all steps, for everyone.
+        """Return classic (epsilon, delta)-differential privacy of all steps, for everyone: the worst case.
 
-        ``more``, (noise multiplier, sampling rate, steps), asks what it would be after further steps.
+        Formal guarantee: an upper bound under add/remove of one record, as ``bayesdp.epsilon`` computes it. If there
+        are many different settings they are merged, noise rounded down and rates rounded up. Norms play no part. Its
+        epsilon is infinite, with a reason, if a step had no clip bound.
+
+        ``more``, (noise multiplier, sampling rate, steps), asks what it would be after further steps; nothing is
+        recorded. Raises InvalidInputError for a delta that is not strictly between 0 and 1.
         """
         return ledger_worst_case(self, validation.probability("delta", delta), more)
 
@@ -112,14 +137,23 @@ class Ledger(StoredLedger):
         private: bool = False,
         rows: int = 1,
     ) -> RunClaims:
-        """Return everything that may be said about the run, each claim with whom it covers, how surely and why.
+        """Return everything that may be said about the run: each claim with whom it covers, how surely, and why.
 
-        The result is a sequence of claims with names: ``.everyone``, ``.share(0.5).ex_post`` and ``.estimate``,
-        ``.groups``, ``.average``, ``.bayesian`` (the paper's), ``.gate`` if one was declared, ``.statement()``.
-        ``gamma`` is the failure probability of each share and of the average; with ``joint`` all shares hold together
-        with it. ``estimator`` of the average: betting, kullback-leibler or empirical-bernstein. ``fixed_exposures``
-        says that the norms did not depend on what was released before: only then is the average proved. ``private``
-        adds what comes from training members. ``rows`` adds the worst case of a person with so many rows.
+        The result is a sequence of claims that also have names: ``.everyone``, ``.share(0.5).ex_post`` and
+        ``.estimate``, ``.groups``, ``.average``, ``.bayesian`` (the paper's), ``.gate``. ``print`` shows its
+        ``.statement()``. A claim that cannot be made has an infinite epsilon and a ``reason``.
+
+        Args:
+            delta: The delta of all claims.
+            gamma: Failure probability of each share and of the average: 0.01 stands for 99 % confidence.
+            shares: Shares of the population to claim something about, each strictly between 0 and 1.
+            joint: Whether all shares must hold together with failure probability ``gamma``, instead of each alone.
+            estimator: For the average: "betting", "kullback-leibler" or "empirical-bernstein".
+            fixed_exposures: States that norms did not depend on earlier releases. Only then is the average proved.
+            private: Whether to add a claim from the batches. It comes from training members: do not publish it.
+            rows: Adds the worst case of a person with this many rows of data, if above 1.
+
+        Raises InvalidInputError for arguments out of range.
         """
         request = ClaimRequest(
             delta=delta,
@@ -131,23 +165,29 @@ class Ledger(StoredLedger):
             private=private,
             rows=rows,
         )
-        return run_claims(self, request)
+        return compute_claims(self, request)
 
     @locked
     def rounding(self, delta: float = 1e-5) -> float:
-        """Return how much rounding exposures up can have added to epsilon at most: 0.01 stands for 1 %.
+        """Return the most that rounding up in the ledger can have added to epsilon of an audit record: 0.01 means 1 %.
 
-        Infinite if an exposure is beyond the grid, or if epsilon might be 0.
+        An upper bound, over all audit records, of the relative excess at ``delta``. Infinite if an exposure lies beyond
+        the grid, or if an exact epsilon might be 0.
         """
         return rounding_added(self, validation.probability("delta", delta))
 
     def then(self, *others: Ledger, path: str | Path | None = None) -> Ledger:
-        """Return this run and then others on the same people, as one ledger; see ``compose``."""
+        """Return one ledger of this run and others that followed it on the same people; see ``compose``."""
         return compose([self, *others], path)
 
     def report(self, path: str | Path, **options: Any) -> None:
-        """Write the page for whoever decides; see ``bayesdp.report.write_report``."""
-        from bayesdp.report import write_report  # heavy, and needed at the end only
+        """Write the report about the run to ``path``: one HTML file, for the person who decides.
+
+        Options are those of ``bayesdp.report.write_report``: ``delta``, ``gamma``, ``title``, ``claims``. Nothing in it
+        comes from training members. Raises MissingLibraryError if plotly or jinja2 is missing, OSError if the file
+        cannot be written.
+        """
+        from bayesdp.report import write_report  # takes time to import, and is needed only at the end of a run
 
         write_report(self, path, **options)
 
@@ -155,10 +195,16 @@ class Ledger(StoredLedger):
 def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger:
     """Return one ledger of several runs that took place one after the other on the same people.
 
-    It is a new file at ``path``, or in memory. Audit records are matched by their ids. Without ids, or if they are not
-    the same in all ledgers, only the worst case remains; the new ledger's notes say so. Refused: a run given twice, and
-    runs on data of different names, which may be of different people (runs on disjoint data cannot be composed in this
-    version). Norms that were kept as given stay in the ledgers of the runs.
+    Steps follow one another, and the costs of each audit record add up; the ledgers themselves are not changed. The
+    result is a new file at ``path``, or in memory, to which no further step can be added. Audit records are matched by
+    their ids, in any order. Without ids, or if the ids differ, only the worst case remains, and ``notes`` says so.
+    Norms that were kept as given stay in the ledgers of the runs.
+
+    Raises:
+        InvalidInputError: For fewer than two ledgers, and for runs on data of different names: these may be different
+            people, and runs on disjoint data cannot be composed in this version.
+        LedgerError: If a run is given twice, if a ledger was closed, or if there is a file at ``path`` already.
+        StorageError: If the new file cannot be written.
     """
     return Ledger.from_file(composed_file(ledgers, path))
 

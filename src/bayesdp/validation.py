@@ -1,6 +1,8 @@
-"""Checks of input, each named by keyword: ``sample_rate=1.5: expected a rate in (0, 1].``
+"""Checks of input. Each returns its argument as a plain number or array, or raises InvalidInputError.
 
-Every public function checks before it computes, so that a refused call changes nothing.
+The message is one line that quotes name and value and says what would be right:
+``sample_rate=1.5: expected a rate in (0, 1].`` Every public function checks before it computes, so that a refused call
+changes nothing. Scalars may be anything that ``float`` takes, NumPy and 0-d tensors included, but no strings.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ FloatArray = NDArray[np.float64]
 
 
 class InvalidInputError(ValueError):
-    """Input that cannot be accounted; the message quotes name=value and says what would be right."""
+    """Input that cannot be accounted for; a ValueError whose message quotes name=value and says what would be right."""
 
 
 def refuse(name: str, value: object, expected: str) -> InvalidInputError:
-    """The error for ``name=value``, to be raised by the caller."""
+    """Return, for the caller to raise, the error ``name=value: expected {expected}.``, long values shortened."""
     return InvalidInputError(f"{name}={_brief(value)}: expected {expected}.")
 
 
@@ -28,7 +30,7 @@ def _brief(value: object) -> str:
         return repr(float(value))
     try:
         text = " ".join(repr(value).split())
-    except ValueError:  # a whole number of more digits than Python writes
+    except ValueError:  # a whole number with more digits than Python prints
         text = type(value).__name__
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -43,7 +45,7 @@ def _number(name: str, value: object, expected: str) -> float:
 
 
 def positive(name: str, value: object) -> float:
-    """A finite number above 0."""
+    """Return ``value`` as a float above 0 and below infinity; raise InvalidInputError if it is none."""
     expected = "a finite number above 0"
     number = _number(name, value, expected)
     if not 0 < number < math.inf:
@@ -52,7 +54,7 @@ def positive(name: str, value: object) -> float:
 
 
 def non_negative(name: str, value: object) -> float:
-    """A finite number of at least 0."""
+    """Return ``value`` as a finite float of at least 0; raise InvalidInputError if it is none."""
     expected = "a finite number of at least 0"
     number = _number(name, value, expected)
     if not 0 <= number < math.inf:
@@ -61,7 +63,10 @@ def non_negative(name: str, value: object) -> float:
 
 
 def noise_std(value: object) -> float:
-    """A standard deviation whose square, and the square of its inverse, is a float."""
+    """Return a standard deviation from 1e-100 to 1e100: its square and that of its inverse are floats.
+
+    Raises InvalidInputError outside that range.
+    """
     number = positive("noise_std", value)
     if not 1e-100 <= number <= 1e100:
         raise refuse("noise_std", value, "a number from 1e-100 to 1e100")
@@ -69,7 +74,10 @@ def noise_std(value: object) -> float:
 
 
 def noise_multiplier(value: object) -> float:
-    """Noise over clip, in the range where the libraries below compute: 1e-6 to 1e12."""
+    """Return a noise multiplier (noise over clip) from 1e-6 to 1e12, the range in which dp-accounting computes.
+
+    Raises InvalidInputError outside it.
+    """
     expected = "a noise multiplier from 1e-6 to 1e12"
     number = _number("noise_multiplier", value, expected)
     if not 1e-6 <= number <= 1e12:
@@ -78,7 +86,7 @@ def noise_multiplier(value: object) -> float:
 
 
 def sample_rate(value: object) -> float:
-    """A Poisson sampling rate in (0, 1]."""
+    """Return a Poisson sampling rate as a float in (0, 1]; raise InvalidInputError if it is none."""
     expected = "a rate in (0, 1]"
     number = _number("sample_rate", value, expected)
     if not 0 < number <= 1:
@@ -87,7 +95,7 @@ def sample_rate(value: object) -> float:
 
 
 def probability(name: str, value: object) -> float:
-    """A probability strictly between 0 and 1."""
+    """Return ``value`` as a float strictly between 0 and 1; raise InvalidInputError if it is none."""
     expected = "a probability strictly between 0 and 1"
     number = _number(name, value, expected)
     if not 0 < number < 1:
@@ -96,11 +104,14 @@ def probability(name: str, value: object) -> float:
 
 
 MOST = 10**12
-"""The largest count that is accepted: of steps, records, answers."""
+"""The largest count of steps, records or answers that is accepted; every whole number up to it is a float."""
 
 
 def count(name: str, value: object, *, minimum: int) -> int:
-    """A whole number from ``minimum`` to ``MOST``; 3.0 is accepted, 3.5 and True are not."""
+    """Return ``value`` as an int from ``minimum`` to ``MOST``; 3.0 is accepted.
+
+    Raises InvalidInputError for 3.5, True, infinity, text and anything out of range.
+    """
     expected = f"a whole number of at least {minimum}"
     if type(value) in (bool, np.bool_):
         raise refuse(name, value, expected)
@@ -113,7 +124,11 @@ def count(name: str, value: object, *, minimum: int) -> int:
 
 
 def lambdas(values: ArrayLike | range, *, whole: bool) -> FloatArray:
-    """Orders lambda in (0, 1e6], [L]; whole numbers where the formula asks for them."""
+    """Return orders lambda in (0, 1e6] as an array [L], in the order given.
+
+    ``whole``: the formula that uses them is a sum over lambda + 1 trials, so they must be whole. Raises
+    InvalidInputError if there are none, or quotes the first that is out of range.
+    """
     expected = "whole numbers from 1 to 1e6" if whole else "numbers above 0, at most 1e6"
     array = as_floats("lambdas", values).ravel()
     if array.size == 0:
@@ -127,7 +142,12 @@ def lambdas(values: ArrayLike | range, *, whole: bool) -> FloatArray:
 
 
 def as_floats(name: str, values: Any) -> FloatArray:
-    """Anything that becomes a NumPy array of real numbers (lists, torch or JAX arrays, data frames)."""
+    """Return ``values`` as a float64 array of the same shape; an array that already is one is not copied.
+
+    Takes whatever becomes a NumPy array of real numbers: lists, torch tensors (with or without a graph), JAX arrays,
+    data frames. NaN and infinity pass. Raises InvalidInputError for text, complex numbers, masked (missing) entries,
+    numbers beyond float64 and rows of different lengths.
+    """
     try:
         array = np.asarray(values)
     except RuntimeError:  # a torch tensor that still carries its graph
@@ -145,7 +165,11 @@ def as_floats(name: str, values: Any) -> FloatArray:
 
 
 def non_negative_array(name: str, values: Any, *, finite: bool = True) -> FloatArray:
-    """Numbers of at least 0, of any shape; infinity only where ``finite`` is False."""
+    """Return ``values`` as a float64 array of numbers of at least 0, in their shape; as ``as_floats`` otherwise.
+
+    Infinity passes only where ``finite`` is False. Raises InvalidInputError, which names the first entry that is
+    negative, NaN or infinite by its index: ``norms[3, 7]=nan``.
+    """
     array = as_floats(name, values)
     expected = "finite numbers of at least 0" if finite else "numbers of at least 0"
     # One pass in the common case: min() is NaN if any element is.

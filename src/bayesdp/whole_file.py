@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside their place, brought to the disk, then renamed."""
+"""Files that are written whole or not at all: into a file beside their place, synced to the disk, then renamed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from bayesdp.validation import refuse
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any], *, private: bool = False) -> None:
-    """Let ``write`` write into a file, and put that into place; a process that is killed leaves what was there before.
+    """Call ``write`` with a new file, and put that file at ``path`` once it is complete and on disk.
 
-    ``private``: only its owner may read it. Raises OSError, and then nothing is left behind.
+    A process that is killed on the way leaves at ``path`` what was there before. With ``private`` only the owner may
+    read the file. Raises OSError if the disk is full or the folder cannot be written; then nothing is left behind.
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
@@ -32,7 +33,10 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any], *, private: bool 
 
 
 def made_folder(name: str, folder: Path) -> Path:
-    """The folder that the argument ``name`` asks for, made if it is not there."""
+    """Make a folder and its parents, unless they exist, and return it.
+
+    Raises InvalidInputError that quotes ``name=folder``, the argument in which the folder was given.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -41,5 +45,5 @@ def made_folder(name: str, folder: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same for text."""
+    """Write text in UTF-8 as ``write_whole`` does. Raises OSError if the file cannot be written."""
     write_whole(path, lambda file: file.write(text.encode()))

@@ -35,7 +35,9 @@ def test_the_budget_amounts_to_epsilon_and_delta():
         assert delta <= mp.mpf(1e-5)
         assert delta > mp.mpf(1e-5) * (1 - mp.mpf(1e-9))
     others = [Gate(**GOOD | {"order": order}) for order in range(10, 30)]
-    assert max(one.budget / (one.at * (one.at + 1)) for one in others) == gate.budget / (gate.at * (gate.at + 1))
+    assert max(other.budget / (other.at * (other.at + 1)) for other in others) == gate.budget / (
+        gate.at * (gate.at + 1)
+    )
 
 
 def test_met_or_not():
@@ -65,13 +67,13 @@ def test_nothing_but_met_or_not_met_is_said():
     def said(norms: np.ndarray) -> list[str]:
         ledger = Ledger(gate=Gate(**GOOD))
         ledger.step(noise_std=4.0, sample_rate=0.1, clip=1.0, audit=norms)
-        claims = [one for one in ledger.claims() if "gate" in one.method]
-        return [json.dumps(one.to_dict()) for one in claims]
+        assert all("gate" in claim.method for claim in ledger.claims().gate)
+        return [json.dumps(claim.to_dict()) for claim in ledger.claims().gate]
 
     assert said(np.full(100, 0.1)) == said(np.linspace(0, 1, 100))
     not_met = Gate(**GOOD).claims(met=False)
-    assert all(one.to_dict()["epsilon"] is None for one in not_met)
-    assert all("not met" in str(one) for one in not_met)
+    assert all(claim.to_dict()["epsilon"] is None for claim in not_met)
+    assert all("not met" in str(claim) for claim in not_met)
 
 
 def test_declared_in_the_ledger_and_not_to_be_changed(tmp_path):
@@ -143,7 +145,7 @@ def test_holds_on_the_traps(trap, direction):
     released = binom.cdf(gate.allowed, gate.records, over)
     # Release does not depend on x, who is not in the audit set: the most that an event after it can show.
     truth = true_delta(trap, 4.0, direction) * released
-    bound = {one.direction: one.delta for one in gate.claims(met=True)}[direction]
+    bound = {claim.direction: claim.delta for claim in gate.claims(met=True)}[direction]
     assert truth <= bound
     if loud_is_over and not quiet_is_over:
         assert truth > gate.delta  # the budget alone would be too small: those who passed it count

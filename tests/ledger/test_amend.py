@@ -1,21 +1,20 @@
-"""Norms that become known after a step was recorded, and what steps rest on."""
+"""Amended steps: norms that become known after a step was recorded."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bayesdp import Gate, InvalidInputError, Ledger, LedgerError
+from bayesdp import InvalidInputError, Ledger, LedgerError
 from bayesdp.ledger import head
 from bayesdp.ledger.file import LedgerFile
+from ledger_processes import process
+from ledger_writers import amend_until_killed
 
 STEP: dict[str, Any] = {"noise_std": 2.0, "sample_rate": 1.0, "clip": 1.0}
 NORMS = np.array([0.1, 0.5, 3.0])
@@ -78,71 +77,18 @@ def test_refused_amendments_change_nothing(tmp_path: Path) -> None:
 
 def test_killed_while_amending(tmp_path: Path) -> None:
     """Whenever the writer dies, the ledger opens, with the old record of its last step or with the new one."""
-    program = textwrap.dedent("""
-        import sys, bayesdp
-        ledger = bayesdp.Ledger.create(sys.argv[1])
-        ledger.step(noise_std=2, sample_rate=1, clip=1, audit=[0.1, 0.5, 3.0])
-        print(flush=True)
-        while True:
-            ledger.amend(ledger.step(noise_std=2, sample_rate=1, clip=1), audit=[0.1, 0.5, 3.0])
-    """)
     for run in range(6):
         path = tmp_path / f"{run}.ledger"
-        writer = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        with pytest.raises(subprocess.TimeoutExpired):
-            writer.wait(0.02 + 0.013 * run)
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
+        with process(amend_until_killed, path) as writer:
+            assert writer.hear() == "ready"
+            time.sleep(0.02 + 0.013 * run)
+            writer.signal(signal.SIGKILL)
+            assert writer.rest() == []
+            assert writer.wait() == -signal.SIGKILL
         with Ledger.open(path) as ledger:
             assert ledger.steps >= 1
             assert ledger.history.audited_steps >= ledger.steps - 1
             ledger.step(**STEP, audit=NORMS)
-
-
-def test_caveats_are_said_in_every_claim(tmp_path: Path) -> None:
-    with Ledger.create(tmp_path / "run.ledger") as ledger:
-        for _ in range(3):
-            ledger.step(**STEP, audit=np.linspace(0.1, 1, 500), caveats=("zero-out",))
-    with Ledger.open(tmp_path / "run.ledger", write=False) as read:
-        assert read.history.caveats == ["zero-out"]
-        claims = read.claims(shares=[0.5])
-    assert [claim.kind for claim in claims[:3]] == ["proved", "ex-post", "estimate"]
-    for claim in claims:
-        assert sum("contributes nothing" in text for text in claim.assumptions) == 1
-
-
-@pytest.mark.parametrize(
-    ("caveat", "kinds"),
-    [("earlier-norms", ["proved", "estimate", "estimate"]), ("sampling-mismatch", ["estimate"] * 3)],
-)
-def test_caveats_make_estimates_of_bounds(caveat: str, kinds: list[str]) -> None:
-    ledger = Ledger()
-    ledger.step(**STEP, audit=np.linspace(0.1, 1, 500))
-    ledger.step(**STEP, audit=np.linspace(0.1, 1, 500), caveats=[caveat])
-    claims = ledger.claims(shares=[0.5])
-    assert [claim.kind for claim in claims[:3]] == kinds
-    worst_case = claims[1].worst_case
-    assert worst_case is not None
-    assert worst_case.kind == kinds[0]
-    with pytest.raises(InvalidInputError, match="caveats='unheard-of'"):
-        ledger.step(**STEP, caveats=["unheard-of"])
-    assert ledger.steps == 2
-
-
-def test_caveats_that_are_known_later(tmp_path: Path) -> None:
-    with Ledger.create(tmp_path / "run.ledger") as ledger:
-        for _ in range(3):
-            ledger.step(**STEP, audit=NORMS, caveats=("zero-out",))
-        ledger.amend(3, audit=NORMS, caveats=("earlier-norms",))
-        assert [(one.steps, one.caveats) for one in ledger.history.stretches] == [
-            (2, "zero-out"),
-            (1, "earlier-norms,zero-out"),
-        ]
-    with Ledger.open(tmp_path / "run.ledger", write=False) as read:
-        assert read.history.caveats == ["earlier-norms", "zero-out"]
 
 
 def test_reading_while_a_step_is_amended(tmp_path: Path) -> None:
@@ -165,9 +111,3 @@ def test_reading_while_a_step_is_amended(tmp_path: Path) -> None:
     finally:
         head.read = read
     ledger.close()
-
-
-def test_claims_of_ledgers_without_steps() -> None:
-    gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=20)
-    for ledger in (Ledger(audit_ids=["a", "b", "c"]), Ledger(gate=gate), Ledger()):
-        assert ledger.claims()[0].epsilon == 0

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayesdp import Ledger
+from bayesdp.ledger import composed_file
 from bayesdp.ledger import exposure_grid as grid
-from bayesdp.ledger.bins import OWN_CLIPS, OWN_RATES, Bins, bins_of
+from bayesdp.ledger.bins import OWN_CLIPS, OWN_RATES, Bins, Place, bins_of, keys_of, rate_numbers_of
 
 POSITIVE = st.floats(1e-5, 1e5)
 
@@ -86,12 +90,72 @@ def test_the_same_settings_have_the_same_place() -> None:
 
 
 def test_moved_bins_keep_rate_and_exposure() -> None:
-    ours, theirs = Bins(), Bins()
+    first, second = Bins(), Bins()
     for noise, rate in ((1.0, 0.1), (2.0, 0.2)):
-        ours.place(noise, rate, 1.0)
+        first.place(noise, rate, 1.0)
     for noise, rate in ((3.0, 0.3), (2.0, 0.2), (1.0, 0.1)):
-        theirs.place(noise, rate, 1.0)
+        second.place(noise, rate, 1.0)
     bins = np.concatenate([bins_of(0, np.array([5, grid.FIRST_OWN])), bins_of(1, np.array([7, grid.FIRST_OWN + 1]))])
-    moved = ours.moved_to(theirs, bins)
-    assert [theirs.rates[one >> 16] for one in moved.tolist()] == [ours.rates[one >> 16] for one in bins.tolist()]
-    assert np.array_equal(theirs.exposures(moved & 0xFFFF), ours.exposures(bins & 0xFFFF))
+    moved = first.moved_to(second, bins)
+    assert second.rates_of(moved).tolist() == first.rates_of(bins).tolist() == [0.1, 0.1, 0.2, 0.2]
+    assert np.array_equal(second.exposures_of(moved), first.exposures_of(bins))
+    assert first.exposures_of(bins).tolist() == [grid.VALUES[5], 1.0, grid.VALUES[7], 0.5]
+
+
+def test_bins_are_numbers_that_files_contain() -> None:
+    """The rate in the upper 16 bits, the key in the lower: files of format 2 mean this, for ever."""
+    bins = bins_of(3, np.array([0, 5, grid.FIRST_OWN]))
+    assert bins.tolist() == [3 * 65_536, 3 * 65_536 + 5, 3 * 65_536 + grid.FIRST_OWN]
+    assert keys_of(bins).tolist() == [0, 5, grid.FIRST_OWN]
+    assert rate_numbers_of(bins).tolist() == [3, 3, 3]
+
+
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=20))
+def test_exposures_lie_between_the_ends_of_their_bin(norms: list[float]) -> None:
+    bins = Bins()
+    place = bins.place(1.0, 0.1, 3.0)
+    counted = bins_of(place.rate, place.keys(np.array(norms)))
+    exposures = np.minimum(norms, 3.0)
+    assert (exposures <= bins.exposures_of(counted)).all()
+    below = bins.exposures_below(counted)
+    assert ((below < exposures) | (exposures == 0)).all()
+    assert (below[exposures == 0] == 0).all()
+
+
+def count_places(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float | None]]:
+    """Return a list to which every call of ``Bins.place`` adds its settings."""
+    calls: list[tuple[float, float, float | None]] = []
+    place = Bins.place
+
+    def counted(self: Bins, noise_std: float, sample_rate: float, clip: float | None) -> Place:
+        calls.append((noise_std, sample_rate, clip))
+        return place(self, noise_std, sample_rate, clip)
+
+    monkeypatch.setattr(Bins, "place", counted)
+    return calls
+
+
+def test_every_step_is_placed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """When it is recorded, amended, loaded or composed: once each, in the order of the steps."""
+    calls = count_places(monkeypatch)
+    settings = [(1.0 + number, 0.1, 1.0) for number in range(4)]
+    with Ledger.create(tmp_path / "run.ledger", audit_ids=["a", "b"]) as ledger:
+        for noise, rate, clip in settings:
+            before = len(calls)
+            ledger.step(noise_std=noise, sample_rate=rate, clip=clip, audit=[0.5, 2.0], batch=[0.1])
+            assert calls[before:] == [(noise, rate, clip)]
+        calls.clear()
+        ledger.amend(4, audit=[0.1, 0.2], batch=[0.3])
+        assert calls == settings[-1:]
+        ledger.costs([1, 2])
+        ledger.snapshots()
+        calls.clear()
+    assert calls == []  # closing and reading place nothing
+    with Ledger.open(tmp_path / "run.ledger") as ledger:
+        assert calls == settings
+        other = Ledger(audit_ids=["a", "b"])
+        other.step(noise_std=9.0, sample_rate=0.5, clip=1.0, audit=[0.5, 0.5])
+        calls.clear()
+        file = composed_file([ledger, other], None)
+        assert calls == [*settings, (9.0, 0.5, 1.0)]
+    assert Ledger.from_file(file).steps == 5

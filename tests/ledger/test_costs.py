@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -50,7 +52,7 @@ def test_random_runs(
     assert (costs >= exact * (1 - 1e-12)).all()
     repeats = math.ceil(10 / (rate * steps))
     for delta in (1e-5, 1e-9):
-        epsilon, truth = (record_epsilons(repeats * one, lambdas, delta) for one in (costs, exact))
+        epsilon, truth = (record_epsilons(repeats * cost, lambdas, delta) for cost in (costs, exact))
         assert (epsilon >= truth * (1 - 1e-12)).all()
         sensible = (truth > 0.1) & (len(lambdas) > 100)
         assert (epsilon[sensible] <= truth[sensible] * 1.01).all()
@@ -73,7 +75,7 @@ def test_one_per_cent_over_the_whole_range() -> None:
         table = BinCosts(bins, present, lambdas)
         costs = table.costs(Histogram(present, np.array([[1]])))
         exact = SubsampledGaussian(sample_rate=rate).log_moment([grid.VALUES[key - 1] * (1 + 1e-12)], lambdas)
-        epsilon, truth = (record_epsilons(repeats * one, lambdas, delta)[0] for one in (costs, exact))
+        epsilon, truth = (record_epsilons(repeats * cost, lambdas, delta)[0] for cost in (costs, exact))
         assert epsilon >= truth
         if 0.1 <= truth <= 20:
             worst, seen = max(worst, epsilon / truth - 1), seen + 1
@@ -114,6 +116,18 @@ def test_several_rates_and_noises() -> None:
     costs = ledger.costs(LAMBDAS)
     assert (costs >= exact * (1 - 1e-12)).all()
     assert (costs <= exact * 1.02).all()
+
+
+def test_recording_steps_does_not_import_what_only_costs_need() -> None:
+    """scipy.sparse takes a tenth of a second to import, which a program that only records need not wait for."""
+    code = (
+        "import sys; from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, new_settings\n"
+        "ledger = StoredLedger(LedgerFile.create(MEMORY, new_settings()))\n"
+        "ledger.step(noise_std=1.0, sample_rate=0.1, clip=1.0, audit=[0.5])\n"
+        "print('scipy.sparse' in sys.modules, ledger.costs([1.0]).shape, 'scipy.sparse' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "False (1, 1) True"
 
 
 def test_real_orders_without_sampling() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bayesdp import Ledger
 from bayesdp.ledger import histograms
+from bayesdp.ledger.bins import bins_of
 from bayesdp.ledger.histograms import AuditHistograms, Entry, Histogram, add_entries, total
 
 
@@ -28,8 +29,8 @@ def by_hand(entries: list[Entry], records: int) -> dict[tuple[int, int], int]:
     for entry in entries:
         for record in range(records):
             key = entry.keys if isinstance(entry.keys, int) else int(entry.keys[record])
-            place = (entry.rate << 16 | key, record)
-            counts[place] = counts.get(place, 0) + 1
+            cell = (int(bins_of(entry.rate, np.array([key]))[0]), record)
+            counts[cell] = counts.get(cell, 0) + 1
     return counts
 
 
@@ -82,11 +83,11 @@ def test_folding_never_changes_the_counts(monkeypatch: pytest.MonkeyPatch) -> No
     for number, row in enumerate(norms, start=1):
         folded.step(noise_std=1.0, sample_rate=0.1, clip=1.0, audit=row)
         assert len(folded.audit.journal) <= 16 + 2 + 1
-        assert min(one.through for one in folded.audit.slices) >= number - 16 - 2 - 1
+        assert min(part.through for part in folded.audit.slices) >= number - 16 - 2 - 1
     assert len(folded.audit.slices) == 5
     assert np.allclose(folded.costs(range(1, 9)), plain.costs(range(1, 9)), rtol=1e-14)
-    for mine, other in zip(folded.exposure_counts(), plain.exposure_counts(), strict=True):
-        assert np.array_equal(mine, other)
+    for counts, expected in zip(folded.exposure_counts(), plain.exposure_counts(), strict=True):
+        assert np.array_equal(counts, expected)
 
 
 @pytest.mark.parametrize("records", [1, 511, 512, 513, 10_000, 3_000_000])

@@ -20,9 +20,9 @@ COUNTS = arrays(
 @given(COUNTS, st.booleans())
 def test_counts_come_back(counts: np.ndarray, tight: bool) -> None:
     data = packing.pack(counts, tight=tight)
-    found, rest = packing.unpack(data + b"more")
-    assert np.array_equal(found, counts)
-    assert found.shape == counts.shape
+    unpacked, rest = packing.unpack(data + b"more")
+    assert np.array_equal(unpacked, counts)
+    assert unpacked.shape == counts.shape
     assert rest == b"more"
     assert np.array_equal(packing.unpack(packing.loosen(data))[0], counts)
 

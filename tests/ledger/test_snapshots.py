@@ -36,6 +36,6 @@ def test_costs_at_points(monkeypatch: pytest.MonkeyPatch, interval: int, steps: 
     for number, row in enumerate(norms, start=1):
         short.step(noise_std=1.0, sample_rate=0.1, clip=2.0, audit=row if (number - 1) % 5 else None)
         if number in points:
-            exact, found = short.costs(LAMBDAS), kept[points.index(number)]
-            assert (found >= exact * (1 - 1e-12)).all()
-            assert (found <= exact * 1.006).all()
+            exact, snapshot = short.costs(LAMBDAS), kept[points.index(number)]
+            assert (snapshot >= exact * (1 - 1e-12)).all()
+            assert (snapshot <= exact * 1.006).all()

@@ -82,8 +82,8 @@ def test_agrees_with_dp_accounting(q, noise_multiplier, order):
     accountant = RdpAccountant(orders=[order + 1])
     accountant.compose(PoissonSampledDpEvent(q, GaussianDpEvent(noise_multiplier)))
     theirs = order * float(accountant.rdp[0])
-    ours = kappa(q, 1 / noise_multiplier, order)
-    assert abs(ours - theirs) <= 1e-9 * max(1.0, theirs / 1e-4 if theirs > 1e-4 else 1.0) or ours == pytest.approx(
+    value = kappa(q, 1 / noise_multiplier, order)
+    assert abs(value - theirs) <= 1e-9 * max(1.0, theirs / 1e-4 if theirs > 1e-4 else 1.0) or value == pytest.approx(
         theirs, rel=1e-9
     )
 

@@ -226,5 +226,5 @@ def test_small_changes_of_an_odd_variance_keep_their_digits():
     with mpmath.workdps(60):
         u = mpmath.mpf(other) / mpmath.mpf(base) - 1
         exact = 0.5 * ((-u - mpmath.log1p(-u)) + (u - mpmath.log1p(u)))
-    found = UnequalGaussians(GaussianLaws([[0.0]], [[base]])).forward(GaussianLaws([[0.0]], [[other]]), [1])[0, 0]
-    assert found == pytest.approx(float(exact), rel=1e-9)
+    value = UnequalGaussians(GaussianLaws([[0.0]], [[base]])).forward(GaussianLaws([[0.0]], [[other]]), [1])[0, 0]
+    assert value == pytest.approx(float(exact), rel=1e-9)

@@ -29,8 +29,8 @@ def test_equal_to_dp_accounting_point_by_point(rate, exposure, interval):
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
         1 / exposure, value_discretization_interval=interval, sampling_prob=rate
     )
-    ours = step_losses(np.array([rate]), np.array([exposure]), interval, 1e-20)
-    for losses, pmf in zip(ours, (theirs._pmf_remove, theirs._pmf_add), strict=True):
+    directions = step_losses(np.array([rate]), np.array([exposure]), interval, 1e-20)
+    for losses, pmf in zip(directions, (theirs._pmf_remove, theirs._pmf_add), strict=True):
         given = pmf.to_dense_pmf()
         first = min(int(losses.point.min()), given._lower_loss)
         length = max(int(losses.point.max()), given._lower_loss + len(given._probs)) - first + 1
@@ -64,10 +64,10 @@ def test_dominates_the_step_and_touches_it_on_the_grid(rate, exposure, interval,
         assert losses.mass.sum() + losses.lost[0] == pytest.approx(1, abs=1e-12)
         for at in (epsilon, round(epsilon / interval) * interval):
             above = np.maximum(-np.expm1(at - losses.point * interval), 0)
-            found = losses.mass @ above + losses.lost[0]
+            delta = losses.mass @ above + losses.lost[0]
             exact = hockey_stick(rate, exposure, at, record_in)
-            assert found >= exact - 1e-13
-        assert found == pytest.approx(exact, abs=1e-11)
+            assert delta >= exact - 1e-13
+        assert delta == pytest.approx(exact, abs=1e-11)
 
 
 def test_many_kinds_are_those_of_each_alone():
@@ -75,9 +75,9 @@ def test_many_kinds_are_those_of_each_alone():
     together = step_losses(rates, exposures, 1e-3, 1e-18)
     for number in range(4):
         alone = step_losses(rates[[number]], exposures[[number]], 1e-3, 1e-18)
-        for both, one in zip(together, alone, strict=True):
-            here = slice(*np.append(both.start, len(both.point))[[number, number + 1]])
-            first, length = int(one.point.min()), int(np.ptp(one.point)) + 1
-            mine = np.bincount(both.point[here] - first, both.mass[here], length)
-            np.testing.assert_array_equal(mine, dense(one, first, length))
-            assert both.lost[number] == one.lost[0]
+        for many, single in zip(together, alone, strict=True):
+            here = slice(*np.append(many.start, len(many.point))[[number, number + 1]])
+            first, length = int(single.point.min()), int(np.ptp(single.point)) + 1
+            own = np.bincount(many.point[here] - first, many.mass[here], length)
+            np.testing.assert_array_equal(own, dense(single, first, length))
+            assert many.lost[number] == single.lost[0]

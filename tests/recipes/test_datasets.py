@@ -1,4 +1,4 @@
-"""Data sets from files, from OpenML and bundled; what is missing or damaged is said in one line."""
+"""Data sets from files, from OpenML and bundled; one line says what is missing or damaged."""
 
 import gzip
 
@@ -7,8 +7,8 @@ import pandas
 import pytest
 import sklearn.datasets
 
-from bayesdp.recipes import load
-from bayesdp.recipes.datasets import NAMES, tables
+from bayesdp.recipes import datasets, load
+from bayesdp.recipes.datasets import NAMES, fingerprint, scaled_tables
 from recipe_data import ABALONE, ADULT, ADULT_TEST, write_abalone, write_adult, write_images
 
 
@@ -22,7 +22,7 @@ def test_digits_are_bundled_and_split_by_the_seed():
     assert np.array_equal(digits.audit.x, load("digits").audit.x)
     everything = np.concatenate([digits.train.x, digits.validation.x, digits.audit.x]).reshape(1797, -1)
     bundled = sklearn.datasets.load_digits().images.astype(np.uint8).reshape(1797, -1)
-    assert np.array_equal(*(one[np.lexsort(one.T)] for one in (everything, bundled)))  # each row once
+    assert np.array_equal(*(rows[np.lexsort(rows.T)] for rows in (everything, bundled)))  # each row once
 
 
 def test_images_in_the_form_of_mnist(tmp_path):
@@ -61,7 +61,7 @@ def test_abalone_is_scaled_by_public_constants(tmp_path):
     write_abalone(tmp_path)
     data = load("abalone", tmp_path)
     rows = np.concatenate([data.development.x, data.audit.x])
-    assert rows.shape == (len(ABALONE), len(tables.ABALONE))
+    assert rows.shape == (len(ABALONE), len(scaled_tables.ABALONE))
     first = [(2 - 1) / 0.8, (0.455 - 0.52) / 0.12]
     np.testing.assert_allclose(rows[0, :2], first)
     np.testing.assert_allclose(rows[0, 8], (0.2245 / 0.514 - 0.43) / 0.05)
@@ -77,7 +77,7 @@ def test_adult_leaves_out_rows_with_missing_values(tmp_path):
     data = load("adult", tmp_path)
     assert len(data.development) == sum("?" not in line for line in ADULT)
     assert len(data.audit) == sum("?" not in line for line in ADULT_TEST)
-    assert data.development.x.shape[1] == len(tables.ADULT)
+    assert data.development.x.shape[1] == len(scaled_tables.ADULT)
     np.testing.assert_allclose(data.development.x[0, :3], [(39 - 40) / 13, (13 - 10) / 2.5, 0.0])
     np.testing.assert_allclose(data.development.x[0, 3], np.log1p(2174) / 3)
     assert data.development.y[0] == 0
@@ -97,31 +97,28 @@ def test_openml_gives_the_same_tables_as_files(tmp_path, monkeypatch):
     write_abalone(tmp_path)
     values = pandas.DataFrame([row[:8] for row in ABALONE])
     openml(monkeypatch, values, pandas.Series([str(row[8]) for row in ABALONE], dtype="category"))
-    found, expected = load("abalone"), load("abalone", tmp_path)
-    np.testing.assert_array_equal(found.development.x, expected.development.x)
-    np.testing.assert_array_equal(found.audit.y, expected.audit.y)
-    assert found.source == "OpenML"
+    fetched, read = load("abalone"), load("abalone", tmp_path)
+    np.testing.assert_array_equal(fetched.development.x, read.development.x)
+    np.testing.assert_array_equal(fetched.audit.y, read.audit.y)
+    assert fetched.source == "OpenML"
     write_adult(tmp_path)
     lines = [line.rstrip(".").split(", ") for line in [*ADULT, *ADULT_TEST]]
-    values = pandas.DataFrame([[None if one == "?" else one for one in line[:14]] for line in lines])
+    values = pandas.DataFrame([[None if value == "?" else value for value in line[:14]] for line in lines])
     for column in (0, 2, 4, 10, 11, 12):
         values[column] = values[column].astype(float)
     for column in (1, 5, 6):
         values[column] = values[column].astype("category")
     openml(monkeypatch, values, pandas.Series([line[14] for line in lines], dtype="category"))
-    monkeypatch.setattr("bayesdp.recipes.datasets.openml._TRAINING_ROWS_OF_ADULT", len(ADULT))
-    found, expected = load("adult"), load("adult", tmp_path)
-    np.testing.assert_array_equal(found.development.x, expected.development.x)
-    np.testing.assert_array_equal(found.audit.y, expected.audit.y)
+    monkeypatch.setattr("bayesdp.recipes.datasets.scikit_learn._TRAINING_ROWS_OF_ADULT", len(ADULT))
+    fetched, read = load("adult"), load("adult", tmp_path)
+    np.testing.assert_array_equal(fetched.development.x, read.development.x)
+    np.testing.assert_array_equal(fetched.audit.y, read.audit.y)
 
 
 def test_openml_gives_images_with_channels_last(monkeypatch):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (50_003, 3, 2, 2), np.uint8)
-    small = {"cifar10": lambda: openml_module.images("CIFAR_10", 1, 50_000, (3, 2, 2))}
-    from bayesdp.recipes import datasets
-    from bayesdp.recipes.datasets import openml as openml_module
-
+    small = {"cifar10": lambda: datasets.scikit_learn.images("CIFAR_10", 1, 50_000, (3, 2, 2))}
     openml(monkeypatch, pandas.DataFrame(pixels.reshape(50_003, -1)), pandas.Series(["cat", "7"] * 25_001 + ["0"]))
     monkeypatch.setattr(datasets, "_FROM_OPENML", small)
     data = load("cifar10")
@@ -161,7 +158,7 @@ def test_an_unknown_name_is_refused():
         (gzip.compress(b"\0\0\x08\x03" + (5).to_bytes(4, "big") * 3 + bytes(7)), "expected 125 values, it has 7"),
         (gzip.compress(bytes(1000))[:-20], "expected a file that can be read"),
     ],
-    ids=["no gzip", "another type", "too few values", "cut off"],  # compressed content has the time in it
+    ids=["no gzip", "another type", "too few values", "cut off"],  # gzip writes the time into its content
 )
 def test_damaged_images_are_refused(tmp_path, content, message):
     write_images(tmp_path, "mnist")
@@ -194,3 +191,12 @@ def test_a_damaged_table_is_refused(tmp_path, line, message):
     path.write_text("\n".join([*lines[:2], line, *lines[2:]]))
     with pytest.raises(ValueError, match=message):
         load("abalone", tmp_path)
+
+
+def test_fingerprints_never_change():
+    """Caches and checkpoints on users' disks are recognised by them."""
+    rows = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    assert fingerprint([]) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert fingerprint([rows], about="|u1 (2, 3, 4) ")[:32] == "cff443d0d9dbfe0c2df1f055f15b499f"
+    assert fingerprint([rows[:, :, ::2]], about="|u1 (2, 3, 2) ")[:32] == "b5b70bc650262afde88775dfc893a486"
+    assert fingerprint([rows[:1], rows[1:]]) == fingerprint([rows])

@@ -30,16 +30,16 @@ def settings(**changes):
 
 
 def flat(model):
-    return torch.cat([one.detach().flatten() for one in model.parameters()]).numpy()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).numpy()
 
 
 def gradients(model, inputs, targets):
-    """Of each record, [n, parameters]."""
-    found = []
-    for one, target in zip(inputs, targets, strict=True):
-        each = torch.autograd.grad(LOSS(model(one[None]), target[None]), list(model.parameters()))
-        found.append(torch.cat([grad.flatten() for grad in each]).numpy())
-    return np.array(found).reshape(len(inputs), -1)
+    """Return the gradient of each record, [n, parameters], from autograd."""
+    rows = []
+    for record, target in zip(inputs, targets, strict=True):
+        parts = torch.autograd.grad(LOSS(model(record[None]), target[None]), list(model.parameters()))
+        rows.append(torch.cat([part.flatten() for part in parts]).numpy())
+    return np.array(rows).reshape(len(inputs), -1)
 
 
 @pytest.mark.parametrize("mask", [None, 0.3])
@@ -64,13 +64,13 @@ def test_the_released_update_is_the_clipped_sum_of_the_drawn_records_with_noise(
 
 
 def test_large_batches_in_parts_are_the_same_batches():
-    found = []
+    trained = []
     for at_once in (None, 5):
         model, ledger = network(), Ledger()
         fit_model(model, LOSS, *data(), settings(), ledger=ledger, randomness=Seeded(0), at_once=at_once)
-        found.append(flat(model))
+        trained.append(flat(model))
         assert ledger.steps == 6
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+    np.testing.assert_allclose(trained[0], trained[1], rtol=1e-9)
 
 
 @pytest.mark.parametrize("mask", [None, 0.4])
@@ -84,13 +84,13 @@ def test_audit_norms_are_those_of_the_gradient_that_would_be_clipped(mask):
 
 
 def test_noise_is_never_the_same_without_a_seed():
-    found = []
+    trained = []
     for _ in range(2):
         model, ledger = network(), Ledger()
         fit_model(model, LOSS, *data(), settings(steps=2), ledger=ledger, randomness=Secure())
-        found.append(flat(model))
+        trained.append(flat(model))
         assert ledger.history.caveats == []
-    assert not np.isclose(*found, rtol=1e-9).any()
+    assert not np.isclose(*trained, rtol=1e-9).any()
 
 
 def test_a_run_that_goes_on_is_the_same_run(tmp_path):

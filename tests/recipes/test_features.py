@@ -1,4 +1,4 @@
-"""Public features: of one row alone, of length 1, computed once."""
+"""Public features: each computed from one row alone, of length 1, computed once; the cache."""
 
 import os
 
@@ -61,11 +61,11 @@ def files():
 
 
 def test_features_are_computed_once_for_the_same_rows_and_version(data):
-    one = Counted()
-    first = extract(data, one.extractor)
-    assert one.calls == 4  # three for seven rows, one for three
-    again = extract(data, one.extractor)
-    assert one.calls == 4
+    counted = Counted()
+    first = extract(data, counted.extractor)
+    assert counted.calls == 4  # three calls for seven rows, one for three
+    again = extract(data, counted.extractor)
+    assert counted.calls == 4
     assert np.array_equal(first.development.x, again.development.x)
     assert [oct(path.stat().st_mode & 0o777) for path in files()] == ["0o600"] * 2
     newer = Counted(version=2)
@@ -75,25 +75,25 @@ def test_features_are_computed_once_for_the_same_rows_and_version(data):
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "other"])
 def test_a_damaged_file_is_computed_again(data, damage):
-    one = Counted()
-    good = extract(data, one.extractor)
+    counted = Counted()
+    good = extract(data, counted.extractor)
     for path in files():
         content = path.read_bytes()
         middle = len(content) - 50
         changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes({"cut": content[:-40], "changed": changed, "empty": b"", "other": b"text"}[damage])
-    again = extract(data, one.extractor)
-    assert one.calls == 8
+    again = extract(data, counted.extractor)
+    assert counted.calls == 8
     assert np.array_equal(good.development.x, again.development.x)
-    extract(data, one.extractor)
-    assert one.calls == 8
+    extract(data, counted.extractor)
+    assert counted.calls == 8
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(data, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "file"))
-    one = Counted()
-    assert len(extract(data, one.extractor).development.x) == 7
+    counted = Counted()
+    assert len(extract(data, counted.extractor).development.x) == 7
 
 
 def test_a_write_that_fails_leaves_nothing(data, monkeypatch):
@@ -106,3 +106,9 @@ def test_the_cache_is_where_users_keep_theirs(monkeypatch, tmp_path):
     monkeypatch.delenv("BAYESDP_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert feature_cache.folder() == tmp_path / "bayesdp"
+
+
+def test_files_are_found_by_names_that_never_change(data):
+    rows = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    feature_cache.cached("name", 3, rows, lambda: np.zeros((2, 1), np.float32))
+    assert [path.name for path in files()] == ["name-3-cff443d0d9dbfe0c2df1f055f15b499f.npy"]

@@ -11,8 +11,8 @@ from bayesdp import Ledger
 from bayesdp.randomness import Seeded, random_mask
 from bayesdp.recipes import SgdSettings, fit_probe, linear_probe
 from bayesdp.recipes.checkpoint import Checkpoint
+from bayesdp.recipes.descent import Descent
 from bayesdp.recipes.linear_probe import ProbeRows
-from bayesdp.recipes.sgd import Descent
 
 CLASSES = 4
 
@@ -23,14 +23,14 @@ def data(n=60, d=30, seed=0, scale=1.0):
 
 
 def gradients(weights, x, y):
-    """Of each record by the weights, from autograd, [n, classes, d]."""
+    """Return the gradient of each record by the weights, [n, classes, d], from autograd."""
     weights = torch.tensor(weights, dtype=torch.float64)
 
     def loss(w, row, label):
         return torch.nn.functional.cross_entropy(w @ row, label)
 
-    one = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-    return one(weights, torch.from_numpy(x).double(), torch.from_numpy(y)).numpy()
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    return each(weights, torch.from_numpy(x).double(), torch.from_numpy(y)).numpy()
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -44,13 +44,13 @@ def test_norms_and_sums_equal_autograd(masked):
     np.testing.assert_allclose(rows.norms(weights, mask), norms, rtol=1e-5)
     clip = float(np.median(norms))
     factors = np.minimum(1, clip / norms)
-    for some in (None, np.arange(0, 60, 3), np.arange(0)):
-        taken = np.arange(60) if some is None else some
+    for drawn in (None, np.arange(0, 60, 3), np.arange(0)):
+        taken = np.arange(60) if drawn is None else drawn
         expected = (each[taken] * factors[taken, None, None]).sum(axis=0)
-        found = rows.clipped_sum(weights, clip, some, mask)
-        assert np.linalg.norm(found - expected) <= 1.1e-3 * clip * len(taken)
+        total = rows.clipped_sum(weights, clip, drawn, mask)
+        assert np.linalg.norm(total - expected) <= 1.1e-3 * clip * len(taken)
         if mask is not None:
-            assert not found[~mask].any()
+            assert not total[~mask].any()
 
 
 @given(
@@ -75,13 +75,13 @@ def test_blocks_do_not_matter(monkeypatch):
     x, y = data(1000)
     weights = np.random.default_rng(1).standard_normal((CLASSES, 30))
     drawn = np.flatnonzero(np.random.default_rng(2).random(1000) < 0.3)
-    found = []
+    sums = []
     for size in (3, 256, 5000):
         monkeypatch.setattr(linear_probe, "_ROWS_AT_ONCE", size)
         rows = ProbeRows(x, y, CLASSES)
-        found.append([rows.clipped_sum(weights, 1.0, drawn), rows.clipped_sum(weights, 1.0)])
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found[0], found[2], rtol=1e-4, atol=1e-4)
+        sums.append([rows.clipped_sum(weights, 1.0, drawn), rows.clipped_sum(weights, 1.0)])
+    np.testing.assert_allclose(sums[0], sums[1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums[0], sums[2], rtol=1e-4, atol=1e-4)
 
 
 def settings(**changes):
@@ -92,7 +92,7 @@ def settings(**changes):
 @pytest.mark.parametrize("mask", [None, 0.2])
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_what_is_released_is_the_clipped_sum_with_the_noise_in_the_ledger(rate, mask):
-    """Judged on the update itself: the weights after one step from 0, along the released sum over its denominator."""
+    """The update itself shows it: after one step from 0 the weights are minus the released sum over its denominator."""
     x, y = data(400, 2000)
     chosen = settings(sample_rate=rate, mask=mask)
     rows, ledger, randomness = ProbeRows(x, y, CLASSES), Ledger(), Seeded(5)
@@ -160,7 +160,7 @@ class InterruptedRunError(Exception):
 
 
 def run(tmp_path, *, stop=None, where="before", seed=0, monkeypatch=None, **changes):
-    """A run of eight steps that is interrupted at ``stop``: before that step, or within it, after it was recorded."""
+    """Run eight steps, interrupted at step ``stop``: before it, or within it after it was recorded."""
     path = tmp_path / "run.ledger"
     ledger = Ledger.open(path) if path.exists() else Ledger.create(path)
     chosen = settings(steps=8, momentum=0.9, average=0.5, sample_rate=0.5, mask=0.5, **changes)

@@ -1,11 +1,11 @@
-"""Directions found in public images: what they are, and that a model finds its way back to the features."""
+"""The public basis: which directions it has, and models that go back from coordinates to features."""
 
 import numpy as np
 import pytest
 
+from bayesdp.recipes import public_basis
 from bayesdp.recipes.features import EXTRACTORS
-from bayesdp.recipes.public_basis import Basis, _principal, stroke_basis
-from bayesdp.recipes.strokes import strokes
+from bayesdp.recipes.public_basis import Basis, _principal, stroke_basis, strokes
 
 
 def test_strokes_are_lines_in_the_middle_and_always_the_same():
@@ -25,12 +25,12 @@ def test_strokes_are_lines_in_the_middle_and_always_the_same():
 def test_the_directions_are_the_principal_ones():
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((500, 20)) * 2.0 ** -np.arange(20)).astype(np.float32)
-    found = _principal(x, 5)
+    rows = _principal(x, 5)
     centred = x - x.mean(axis=0)
     centred /= np.linalg.norm(centred, axis=1, keepdims=True)
     expected = np.linalg.svd(centred, full_matrices=False)[2][:5]
-    np.testing.assert_allclose(found[0], x.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(np.abs(found[1:] @ expected.T), np.eye(5), atol=1e-3)
+    np.testing.assert_allclose(rows[0], x.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(np.abs(rows[1:] @ expected.T), np.eye(5), atol=1e-3)
     with pytest.raises(ValueError, match="directions=21: expected at most 20"):
         _principal(x, 21)
 
@@ -49,6 +49,7 @@ def test_scores_are_the_same_from_features_and_from_coordinates():
 
 def test_it_is_computed_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path))
+    monkeypatch.setattr(public_basis, "_IMAGES", 600)
     calls = []
 
     def features(images):
@@ -56,7 +57,7 @@ def test_it_is_computed_once(tmp_path, monkeypatch):
         return EXTRACTORS["pixels"](images).reshape(len(images), -1)
 
     first, second = (stroke_basis(features, "pixels", 12) for _ in range(2))
-    assert calls == [6000]
+    assert calls == [600]
     assert first.directions.shape == (784, 12)
     np.testing.assert_array_equal(first.directions, second.directions)
     np.testing.assert_allclose(first.directions.T @ first.directions, np.eye(12), atol=1e-4)

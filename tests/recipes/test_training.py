@@ -1,8 +1,9 @@
 """`bayesdp train`: from files to the statement, what it keeps, and what it refuses."""
 
+import contextlib
 import gzip
+import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from bayesdp import Ledger
-from bayesdp.recipes import RECIPES, catalogue, load, probe_recipe, train
+from bayesdp.cli import main
+from bayesdp.recipes import RECIPES, catalogue, load, train, whitening
 from bayesdp.recipes.features import EXTRACTORS
 from recipe_data import write_abalone, write_adult, write_images
 
 PROGRAM = Path(sys.executable).parent / "bayesdp"
+# The worst case of a run that need not be accurate: small, as its privacy loss distributions are computed faster.
+EPSILON = 1
 
 
 SMALL = """
@@ -27,12 +31,12 @@ import numpy as np
 from bayesdp.recipes import catalogue, features
 
 def small():
-    "Sixteen features in place of 3,969."
+    "Twelve features in place of 3,969."
     blocks = lambda rows: rows[:, 2:26, 2:26].reshape(len(rows), 12, 2, 24).mean((2, 3)).astype(np.float32) / 255
     unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
     features.EXTRACTORS["blocks"] = features.Extractor("blocks", 1, 4096, lambda: lambda rows: unit(blocks(rows)))
-    one = catalogue.ProbeChoice(target_epsilon=60, steps=40, clip=0.5, learning_rate=20.0, shape=0.1)
-    return catalogue.Recipe(name="mnist", features="blocks", choices=(one,))
+    choice = catalogue.ProbeChoice(target_epsilon=60, steps=40, clip=0.5, learning_rate=20.0, shape=0.1)
+    return catalogue.Recipe(name="mnist", features="blocks", choices=(choice,))
 
 catalogue.RECIPES["mnist"] = small()
 """
@@ -40,7 +44,7 @@ catalogue.RECIPES["mnist"] = small()
 
 @pytest.fixture
 def small(monkeypatch):
-    """The recipe of MNIST with few features and steps."""
+    """Replace the recipe of MNIST by one with few features and steps, and return its settings."""
     monkeypatch.setitem(catalogue.RECIPES, "mnist", catalogue.RECIPES["mnist"])
     monkeypatch.setitem(EXTRACTORS, "blocks", None)
     exec(SMALL, {})
@@ -57,31 +61,41 @@ def data(tmp_path, monkeypatch):
     return folder
 
 
-def command(*arguments, environment=None):
-    return subprocess.run(
-        [PROGRAM, "train", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, **(environment or {})},
-    )
+def program(*arguments, code=None):
+    """Run the installed program, or a Python program, in a process of its own."""
+    command = [PROGRAM, "train", *arguments] if code is None else [sys.executable, "-c", code, "train", *arguments]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240)
 
 
-def test_the_command_prints_what_the_design_says(data, tmp_path):
-    result = command("adult", "--data", data, "--target-epsilon", "3", "--json", "-o", tmp_path / "out")
+@pytest.fixture
+def command(monkeypatch):
+    """Call what the program calls, in this process: exit code, standard output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bayesdp", "train", *map(str, arguments)])
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, out.getvalue(), errors.getvalue()
+
+    return run
+
+
+def test_the_program_prints_what_the_design_says(data, tmp_path):
+    result = program("adult", "--data", data, "--target-epsilon", EPSILON, "--json", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     expected = {"recipe", "accuracy", "baseline_accuracy", "worst_case", "shares", "bayesian", "seconds", "seed"}
-    assert expected | {"settings"} <= set(found)
-    assert found["recipe"] == "adult"
-    assert 0 < found["worst_case"]["epsilon"] <= 3
-    assert found["worst_case"]["delta"] == 1e-5
-    assert [one["share"] for one in found["shares"]] == [0.5, 0.9, 0.99]
-    assert found["baseline_accuracy"] is None
-    assert "not private" in found["baseline_reason"]
-    assert found["for_release"] is True
-    assert found["settings"]["tuning"]["data"] == "validation rows of adult"
-    assert found["settings"]["target_epsilon"] == 3
+    assert expected | {"settings"} <= set(printed)
+    assert printed["recipe"] == "adult"
+    assert 0 < printed["worst_case"]["epsilon"] <= EPSILON
+    assert printed["worst_case"]["delta"] == 1e-5
+    assert [share["share"] for share in printed["shares"]] == [0.5, 0.9, 0.99]
+    assert printed["baseline_accuracy"] is None
+    assert "not private" in printed["baseline_reason"]
+    assert printed["for_release"] is True
+    assert printed["settings"]["tuning"]["data"] == "validation rows of adult"
+    assert printed["settings"]["target_epsilon"] == EPSILON
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "model.safetensors",
         "report.html",
@@ -89,9 +103,9 @@ def test_the_command_prints_what_the_design_says(data, tmp_path):
         "run.ledger",
         "statement.txt",
     ]
-    assert json.loads((tmp_path / "out" / "run.json").read_text()) == found
+    assert json.loads((tmp_path / "out" / "run.json").read_text()) == printed
     with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
-        assert ledger.worst_case(1e-5).epsilon == found["worst_case"]["epsilon"]
+        assert ledger.worst_case(1e-5).epsilon == printed["worst_case"]["epsilon"]
         assert ledger.metadata["recipe"] == "adult"
         assert ledger.history.caveats == ["zero-out"]
     assert "NOT FOR RELEASE" not in (tmp_path / "out" / "statement.txt").read_text()
@@ -99,15 +113,16 @@ def test_the_command_prints_what_the_design_says(data, tmp_path):
 
 
 def test_experiments_are_stamped_everywhere(data, tmp_path):
-    runs = [train("adult", data=data, target_epsilon=3, reproducible=True, output=tmp_path / str(n)) for n in (0, 1)]
-    for one in ("statement.txt", "report.html"):
-        assert "NOT FOR RELEASE" in (tmp_path / "0" / one).read_text()
+    arguments = {"data": data, "target_epsilon": EPSILON}
+    runs = [train("adult", **arguments, reproducible=True, output=tmp_path / name) for name in ("0", "1")]
+    for file in ("statement.txt", "report.html"):
+        assert "NOT FOR RELEASE" in (tmp_path / "0" / file).read_text()
     assert runs[0].to_dict()["for_release"] is False
     assert runs[0].baseline_accuracy > 0.6
     with Ledger.open(tmp_path / "0" / "run.ledger", write=False) as ledger:
         assert all("NOT FOR RELEASE" in str(claim) for claim in ledger.claims() if not claim.reason)
     assert np.array_equal(runs[0].model.arrays["mean"], runs[1].model.arrays["mean"])
-    fresh = train("adult", data=data, target_epsilon=3)
+    fresh = train("adult", **arguments)
     assert not np.isclose(fresh.model.arrays["mean"], runs[0].model.arrays["mean"], rtol=1e-6).any()
 
 
@@ -134,14 +149,14 @@ def test_an_interrupted_run_goes_on_and_ends_as_it_would_have(data, tmp_path, na
 
         return track
 
-    arguments = {"data": data, "target_epsilon": 60, "reproducible": True, "baseline": False}
+    arguments = {"data": data, "target_epsilon": EPSILON, "reproducible": True, "baseline": False}
     whole = train(name, **arguments, output=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(name, **arguments, output=tmp_path / "parts", track=interrupt(5))
     with pytest.raises(ValueError, match=r"output=.*expected a new folder, or --resume"):
         train(name, **arguments, output=tmp_path / "parts")
     with pytest.raises(ValueError, match=r"resume=.*expected the same recipe, target, seed and data"):
-        train(name, **arguments | {"target_epsilon": 61}, output=tmp_path / "parts", resume=True)
+        train(name, **arguments | {"target_epsilon": 2}, output=tmp_path / "parts", resume=True)
     parts = train(name, **arguments, output=tmp_path / "parts", resume=True)
     for key, array in whole.model.arrays.items():
         assert np.array_equal(array, parts.model.arrays[key])
@@ -153,19 +168,19 @@ def test_an_interrupted_run_goes_on_and_ends_as_it_would_have(data, tmp_path, na
 def test_a_killed_run_goes_on_with_exactly_the_steps_that_are_left(data, tmp_path, small):
     folder = tmp_path / "out"
     slowly = "lambda items, what: (time.sleep(0.05) or item for item in items)"
-    call = f"train('mnist', data={str(data)!r}, target_epsilon=60, output={str(folder)!r}, track={slowly})"
-    program = f"{SMALL}\nimport time\nfrom bayesdp.recipes import train\n{call}"
-    running = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    call = f"train('mnist', data={str(data)!r}, target_epsilon={EPSILON}, output={str(folder)!r}, track={slowly})"
+    code = f"{SMALL}\nimport time\nfrom bayesdp.recipes import train\n{call}"
+    running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline and not ((folder / "run.ledger").exists() and _steps(folder) > 6):
         time.sleep(0.02)
     running.send_signal(signal.SIGKILL)
     running.wait()
     assert 6 < _steps(folder) < small.steps + 2
-    train("mnist", data=data, target_epsilon=60, output=folder, resume=True)
+    train("mnist", data=data, target_epsilon=EPSILON, output=folder, resume=True)
     with Ledger.open(folder / "run.ledger", write=False) as ledger:
         assert ledger.steps == small.steps + 2
-        assert ledger.worst_case(1e-5).epsilon <= 60
+        assert ledger.worst_case(1e-5).epsilon <= EPSILON
 
 
 def _steps(folder):
@@ -173,19 +188,21 @@ def _steps(folder):
         return ledger.steps
 
 
-def test_several_seeds(data, tmp_path):
-    result = command("adult", "--data", data, "--seeds", 2, "--reproducible", "--json", "-o", tmp_path / "out")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert [run["seed"] for run in found["runs"]] == [0, 1]
-    accuracies = [run["accuracy"] for run in found["runs"]]
-    assert found["mean"]["accuracy"] == pytest.approx(np.mean(accuracies))
-    assert found["sd"]["accuracy"] == pytest.approx(np.std(accuracies))
+def test_several_seeds(data, tmp_path, command):
+    code, out, errors = command(
+        "adult", "--data", data, "--seeds", 2, "--reproducible", "--json", "-o", tmp_path / "out"
+    )
+    assert code == 0, errors
+    printed = json.loads(out)
+    assert [run["seed"] for run in printed["runs"]] == [0, 1]
+    accuracies = [run["accuracy"] for run in printed["runs"]]
+    assert printed["mean"]["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert printed["sd"]["accuracy"] == pytest.approx(np.std(accuracies))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"seed-0", "seed-1"}
-    assert 1.2 * found["mean"]["epsilon"] < found["together"]["epsilon"] < 2 * found["mean"]["epsilon"]
-    again = command("adult", "--data", data, "--seeds", 3, "-o", tmp_path / "out")
-    assert again.returncode == 2
-    assert "the run in this one is finished" in again.stderr
+    assert 1.2 * printed["mean"]["epsilon"] < printed["together"]["epsilon"] < 2 * printed["mean"]["epsilon"]
+    code, _, errors = command("adult", "--data", data, "--seeds", 3, "-o", tmp_path / "out")
+    assert code == 2
+    assert "the run in this one is finished" in errors
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"seed-0", "seed-1"}
 
 
@@ -206,14 +223,15 @@ def test_several_seeds(data, tmp_path):
         (["adult", "-o", "/proc/no"], "output='/proc/no'"),
     ],
 )
-def test_bad_input_is_one_line_and_changes_nothing(data, tmp_path, monkeypatch, arguments, message):
+def test_bad_input_is_one_line_and_changes_nothing(data, tmp_path, monkeypatch, command, arguments, message):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAYESDP_DATA", str(data))
     before = sorted(tmp_path.rglob("*"))
-    result = command(*arguments, environment={"BAYESDP_DATA": str(data)})
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stdout == ""
+    code, out, errors = command(*arguments)
+    assert code == 2
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+    assert out == ""
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -231,47 +249,58 @@ def test_the_nearest_settings_are_taken_for_another_target():
 
 def test_a_small_audit_set_gives_reasons_instead_of_figures(tmp_path, monkeypatch):
     write_abalone(tmp_path)
-    found = train("abalone", data=tmp_path, target_epsilon=2).to_dict()
-    assert found["shares"][2]["epsilon"] is None
-    assert "459" in found["shares"][2]["reason"]
+    share = train("abalone", data=tmp_path, target_epsilon=EPSILON).to_dict()["shares"][2]
+    assert share["epsilon"] is None
+    assert "459" in share["reason"]
+
+
+FEW_STEPS = """
+from dataclasses import replace
+from bayesdp.cli import main
+from bayesdp.recipes.catalogue import RECIPES
+
+choice = replace(RECIPES["digits"].choices[0], steps=12, learning_rate=0.5)
+RECIPES["digits"] = replace(RECIPES["digits"], choices=(choice,))
+main()
+"""
 
 
 def test_digits_by_the_command(tmp_path):
-    result = command("digits", "--target-epsilon", "3", "--reproducible", "--json")
+    result = program("digits", "--target-epsilon", "3", "--reproducible", "--json", code=FEW_STEPS)
     assert result.returncode == 0
     assert result.stderr == ""
-    found = json.loads(result.stdout)
-    assert found["accuracy"] > 0.6
-    assert 2.9 < found["worst_case"]["epsilon"] <= 3
+    printed = json.loads(result.stdout)
+    assert printed["accuracy"] > 0.6
+    assert 2.9 < printed["worst_case"]["epsilon"] <= 3
 
 
 def test_a_baseline_is_not_for_release(data):
-    assert train("adult", data=data, target_epsilon=3, baseline=True).to_dict()["for_release"] is False
+    assert train("adult", data=data, target_epsilon=EPSILON, baseline=True).to_dict()["for_release"] is False
 
 
 @pytest.mark.parametrize("interrupted", [1, 2])
 def test_whitening_is_not_released_again(data, tmp_path, small, interrupted, monkeypatch):
-    """Killed after the ledger had the release and before it was kept: it is lost, and not repeated."""
+    """A release that is in the ledger and was not kept, as the process was killed, is lost and not repeated."""
 
     def lost(*_):
         raise KeyboardInterrupt
 
-    arguments = {"data": data, "target_epsilon": 60, "output": tmp_path / "out"}
+    arguments = {"data": data, "target_epsilon": EPSILON, "output": tmp_path / "out"}
     written = []
-    whole = probe_recipe.write_arrays
+    write = whitening.write_arrays
     monkeypatch.setattr(
-        probe_recipe,
+        whitening,
         "write_arrays",
-        lambda *all_: lost() if len(written) == interrupted - 1 else written.append(all_) or whole(*all_),
+        lambda *file: lost() if len(written) == interrupted - 1 else written.append(file) or write(*file),
     )
     with pytest.raises(KeyboardInterrupt):
         train("mnist", **arguments)
-    monkeypatch.setattr(probe_recipe, "write_arrays", whole)
+    monkeypatch.setattr(whitening, "write_arrays", write)
     train("mnist", **arguments, resume=True)
     with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
         assert ledger.steps == small.steps + 2
-        assert [one.source for one in ledger.history.stretches] == ["centre", "shape", "linear probe"]
-        assert ledger.worst_case(1e-5).epsilon <= 60
+        assert [stretch.source for stretch in ledger.history.stretches] == ["centre", "shape", "linear probe"]
+        assert ledger.worst_case(1e-5).epsilon <= EPSILON
 
 
 def test_a_run_is_not_resumed_without_what_it_needs(data, tmp_path, small):
@@ -281,8 +310,8 @@ def test_a_run_is_not_resumed_without_what_it_needs(data, tmp_path, small):
                 raise KeyboardInterrupt
             yield item
 
-    arguments = {"data": data, "target_epsilon": 60, "output": tmp_path / "out"}
-    with pytest.raises(KeyboardInterrupt) as held:  # as in a notebook, where the exception keeps what it passed alive
+    arguments = {"data": data, "target_epsilon": EPSILON, "output": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt) as held:  # as in a notebook: the exception keeps the frames it passed alive
         train("mnist", **arguments, track=stop)
     images, labels = (data / "mnist" / f"train-{what}-ubyte.gz" for what in ("images-idx3", "labels-idx1"))
     kept = labels.read_bytes()
@@ -291,11 +320,11 @@ def test_a_run_is_not_resumed_without_what_it_needs(data, tmp_path, small):
     with pytest.raises(ValueError, match=r"checkpoint=.*the same settings"):
         train("mnist", **arguments, resume=True)
     labels.write_bytes(kept)
-    whitening = tmp_path / "out" / "whitening.safetensors"
-    moved = whitening.rename(tmp_path / "elsewhere")
+    file = tmp_path / "out" / "whitening.safetensors"
+    moved = file.rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="it is missing"):
         train("mnist", **arguments, resume=True)
-    moved.rename(whitening)
+    moved.rename(file)
     train("mnist", **arguments, resume=True)
     assert held.value is not None
     assert images.exists()
@@ -305,7 +334,7 @@ def test_a_run_that_was_refused_leaves_no_ledger(tmp_path, monkeypatch):
     write_abalone(tmp_path)
     with pytest.raises(ValueError, match="noise"):
         train("abalone", data=tmp_path, target_epsilon=1e-14, delta=1e-15, output=tmp_path / "out")
-    train("abalone", data=tmp_path, target_epsilon=2, output=tmp_path / "out")
+    train("abalone", data=tmp_path, target_epsilon=EPSILON, output=tmp_path / "out")
 
 
 def test_a_full_disk_is_one_line(data, tmp_path):

@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from bayesdp import Ledger
+from bayesdp import Ledger, RunClaims
 from bayesdp.randomness import Seeded
 from bayesdp.recipes import BayesianLogisticRegression
 from bayesdp.recipes.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ def data(n=2000, seed=0):
 
 
 def best_mean_field(x, y):
-    """The maximum of the evidence lower bound, by quadrature: one Gaussian integral for each record."""
+    """Maximise the evidence lower bound by quadrature, one Gaussian integral for each record."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
 
     def minus_bound(parameters):
@@ -78,10 +78,13 @@ def test_the_worst_case_is_within_epsilon_and_audit_records_below(rate):
     model = BayesianLogisticRegression(epsilon=0.5, sample_rate=rate, clip=2.0, random_state=0).fit(x, y, audit)
     assert 0.49 < model.ledger_.worst_case().epsilon <= 0.5
     assert model.ledger_.audit_records == 500
-    claims = {one.share: one for one in model.claims() if one.audience == "share" and one.kind == "estimate"}
-    assert claims[0.5].epsilon < claims[0.99].epsilon <= 0.5
-    assert "For at least 99 %" in model.statement()
-    assert "NOT FOR RELEASE" in model.statement()
+    claims = model.claims()
+    assert claims.share(0.5).estimate.epsilon < claims.share(0.99).estimate.epsilon <= 0.5
+    assert isinstance(claims, RunClaims)
+    assert claims == model.ledger_.claims(model.delta)
+    words = model.statement()
+    assert "For at least 99 %" in words
+    assert "NOT FOR RELEASE" in words
 
 
 def test_clipping_bounds_what_a_record_adds():
@@ -101,7 +104,7 @@ def test_clipping_bounds_what_a_record_adds():
 def test_noise_of_the_released_gradient():
     """The first step starts at a mean of 0: its update is the released gradient, the prior adds nothing."""
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((50, 4000)) * 1e-9, rng.integers(0, 2, 50)  # gradients of nearly nothing: noise is left
+    x, y = rng.standard_normal((50, 4000)) * 1e-9, rng.integers(0, 2, 50)  # gradients are nearly 0: noise is left
     model = BayesianLogisticRegression(
         epsilon=1.0, steps=1, learning_rate=1.0, average=0.0, fit_intercept=False, random_state=3
     ).fit(x, y)

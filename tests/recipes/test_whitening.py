@@ -1,4 +1,4 @@
-"""Centre and shape: what one record changes, and what is learnt from them."""
+"""Centre and shape of features: how much one record changes them, and what they do."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from bayesdp.recipes.whitening import Whitening, release_centre, release_shape
 
 
 class Released(NoisySums):
-    """The real thing, which also keeps what it released."""
+    """Real noisy sums that also keep what they released."""
 
     def release(self, total, *, step, audit=None, mask=None):
         noisy = super().release(total, step=step, audit=audit, mask=mask)
@@ -40,10 +40,10 @@ def rows(n=300, d=8, seed=0, stretch=1.0):
 
 @given(st.integers(0, 10**6), st.floats(0.01, 100), st.floats(-3, 3))
 def test_one_record_changes_either_sum_by_the_clip_at_most(seed, clip, log_length):
-    x = rows(50, seed=seed) * 10.0**log_length  # longer than 1 too: it must not rely on what it is given
+    x = rows(50, seed=seed) * 10.0**log_length  # longer than 1 too: lengths must not be taken for granted
     whitening = Whitening(x.mean(axis=0).astype(np.float64), None)
     changed = x.copy()
-    changed[7] = 0.0  # contributes nothing to the first; to the second as much as minus the centre, brought to length 1
+    changed[7] = 0.0  # adds nothing to the sum of features; from the sum of outer products it is left out
     with_record, without = sums(1.0, clip), sums(1.0, clip)
     release_centre(x, with_record, step=0, audit=None)
     release_centre(changed, without, step=0, audit=None)
@@ -71,29 +71,29 @@ def test_with_little_noise_directions_vary_alike():
     np.testing.assert_allclose(centred.centre, x.mean(axis=0), atol=2e-3)
     whitened = release_shape(x, centred, sums(1e-3), floor=1e-6, step=1, audit=None).apply(x)
     np.testing.assert_allclose(np.linalg.norm(whitened, axis=1), 1.0, rtol=1e-5)
-    before, after = (np.linalg.eigvalsh(one.T @ one / len(x)) for one in (centred.apply(x), whitened))
+    before, after = (np.linalg.eigvalsh(rows.T @ rows / len(x)) for rows in (centred.apply(x), whitened))
     assert before[-1] > 5 * before[0]
-    assert after[-1] < 2.5 * after[0]  # not 1: bringing rows to length 1 afterwards bends what was straight
+    assert after[-1] < 2.5 * after[0]  # not 1: rows are scaled to length 1 after the matrix
 
 
 def test_noise_hides_the_shape_and_the_floor_stands_in():
     whitening = release_shape(rows(), Whitening(np.zeros(8), None), sums(1e6), floor=1.0, step=0, audit=None)
     values = np.linalg.eigvalsh(whitening.matrix.astype(np.float64))
-    assert values[-1] < 3 * values[0]  # noise alone lies within its radius, and no direction is blown up
+    assert values[-1] < 3 * values[0]  # noise alone lies within its radius: no direction is blown up
 
 
 def test_noise_on_the_second_moments_is_that_of_the_ledger():
     x = rows(200, d=60)
     quiet, loud = sums(1e-6), sums(50.0)
-    for one in (quiet, loud):
-        release_shape(x, Whitening(np.zeros(60), None), one, floor=1.0, step=0, audit=None)
+    for noisy in (quiet, loud):
+        release_shape(x, Whitening(np.zeros(60), None), noisy, floor=1.0, step=0, audit=None)
     noise = loud.ledger.seen - quiet.ledger.seen
     assert noise.size == 60 * 61 / 2
     assert noise.std() == pytest.approx(loud.ledger.history.stretches[0].noise_std, rel=6 / np.sqrt(2 * noise.size))
 
 
 def test_removing_a_record_moves_the_others_and_changes_little():
-    """Blocks are of fixed places: all later records fall into others."""
+    """Blocks are cut at fixed places, so all later records may change their block."""
     x = rows(20_000, d=4)
     whitening = Whitening(np.full(4, 0.2), None)
     with_record, without = sums(), sums()

@@ -19,25 +19,44 @@ def browser():
         opened.close()
 
 
+class Visit:
+    """An open page, what its console said, and what it asked for: nothing but itself."""
+
+    def __init__(self, browser, path, **options):
+        self.said, self.asked = [], []
+        self._context = browser.new_context(**options)
+        self.page = self._context.new_page()
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.resolve().as_uri())
+        self.page.wait_for_selector("#chart-delta .main-svg")
+
+    def check(self):
+        assert self.said == []
+        assert len(self.asked) == 1
+        assert self.asked[0].startswith("file://")
+
+    def close(self):
+        self._context.close()
+
+
+@pytest.fixture(scope="session")
+def open_visit(browser):
+    """Open a page that whoever asks for it closes."""
+    return lambda path, **options: Visit(browser, path, **options)
+
+
 @pytest.fixture
-def visit(browser):
-    """Open a page; what it asked for, and what the console said, must be nothing."""
-    contexts, asked, said = [], [], []
+def visit(open_visit):
+    """Open a page in a window of its own, for one test."""
+    visits = []
 
     def open_page(path, **options):
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.resolve().as_uri())
-        page.wait_for_selector("#chart-delta .main-svg")
-        return page
+        visits.append(open_visit(path, **options))
+        return visits[-1].page
 
     yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert len(asked) == len(contexts)
-    assert all(url.startswith("file://") for url in asked)
+    for visited in visits:
+        visited.close()
+        visited.check()

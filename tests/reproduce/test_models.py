@@ -1,4 +1,4 @@
-"""The table and the check for leakage, whole, on a few made-up rows: what they need and what they keep."""
+"""Table 1 and the check for leakage from end to end, on a few made-up records; the models that both keep and share."""
 
 import json
 import math
@@ -10,11 +10,10 @@ import pytest
 from bayesdp.profiles.gaussian_profile import gaussian_epsilon
 from bayesdp.recipes.datasets import Rows
 from bayesdp.reproduce import reproduce
-from bayesdp.reproduce.experiment import Options
-from bayesdp.reproduce.leakage import story as leakage_story
-from bayesdp.reproduce.published.images import MODELS, _fit, _kept, accuracy
-from bayesdp.reproduce.table1_story import PRINTED, verdicts
-from bayesdp.reproduce.table1_story import story as table_story
+from bayesdp.reproduce.document import story
+from bayesdp.reproduce.experiment import ExperimentOptions
+from bayesdp.reproduce.published.images import MODELS, _read_kept, _train, accuracy
+from bayesdp.reproduce.table1 import PRINTED, verdicts
 from recipe_data import write_abalone, write_adult, write_images
 
 
@@ -36,16 +35,15 @@ def test_the_table_and_the_leakage_use_the_same_models(folder, tmp_path, monkeyp
     monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "cache"))
     table = reproduce("table1", tmp_path, small=True, data=folder)["table1"]
     assert table["as_published"].keys() == PRINTED.keys()
-    for name, one in table["as_published"].items():
-        assert 0 <= one["accuracy"] <= 1
-        assert one["epsilon"] >= one["floor"] - 1e-9, name
+    for name, figures in table["as_published"].items():
+        assert 0 <= figures["accuracy"] <= 1
+        assert figures["epsilon"] >= figures["floor"] - 1e-9, name
     mnist, cifar = table["as_published"]["mnist"], table["as_published"]["cifar10"]
     assert mnist["worst_case"] == pytest.approx(gaussian_epsilon(2 / 0.1, 1e-5), rel=1e-6)  # one epoch
     assert cifar["worst_case"] == pytest.approx(gaussian_epsilon(2 * math.sqrt(2 * 1281) / 16 / 0.8, 1e-5), rel=1e-3)
     assert mnist["worst_case_if_records_were_clipped"] == pytest.approx(gaussian_epsilon(1 / 1.6, 1e-5), rel=1e-6)
     assert mnist["and_batches_poisson_samples"] < mnist["worst_case_if_records_were_clipped"]
-    text = table_story(table)
-    assert "0.95 (0.721)" in text
+    assert "0.95 (0.721)" in story("table1", table)
     models = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "models").iterdir()}
     leakage = reproduce("leakage", tmp_path, small=True, data=folder)["leakage"]
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "models").iterdir()} == models
@@ -53,47 +51,47 @@ def test_the_table_and_the_leakage_use_the_same_models(folder, tmp_path, monkeyp
         assert sum(panel["members"]) == sum(panel["others"]) == 10
         assert panel["accuracy"] == table["as_published"][panel["name"]]["accuracy"]
         assert 0 <= panel["auc"] <= 1
-    assert "95 % interval" in leakage_story(leakage)
+    assert "95 % interval" in story("leakage", leakage)
     assert json.loads((tmp_path / "leakage-small.json").read_text()) == leakage
     assert not table["verdicts"]
 
 
 def test_a_kept_model_is_of_the_same_rows_and_settings(folder, tmp_path):
-    model, options = MODELS["mnist"], Options(small=True, data=folder, folder=tmp_path)
+    model, options = MODELS["mnist"], ExperimentOptions(small=True, data=folder, folder=tmp_path)
     dataset = model.dataset(options)
-    _, seen, accuracies = _fit(model, dataset, options)
-    kept = _kept(model, dataset, options)
+    trained = _train(model, dataset, options)
+    kept = _read_kept(model, dataset, options)
     assert kept is not None
-    np.testing.assert_array_equal(kept[1].pairs, seen.pairs)
-    assert kept[2] == accuracies
-    assert accuracy(model, kept[0], dataset.audit) == accuracies["accuracy"]
+    np.testing.assert_array_equal(kept.distances.pairs, trained.distances.pairs)
+    assert kept.accuracies == trained.accuracies
+    assert accuracy(model, kept.network, dataset.audit) == trained.accuracies["accuracy"]
     for part in ("development", "audit"):
         rows = getattr(dataset, part)
-        assert _kept(model, replace(dataset, **{part: Rows(rows.x, 9 - rows.y)}), options) is None
+        assert _read_kept(model, replace(dataset, **{part: Rows(rows.x, 9 - rows.y)}), options) is None
     slower = replace(model.baseline, learning_rate=1e-4)
-    assert _kept(replace(model, baseline=slower), dataset, options) is None
-    assert _kept(model, dataset, replace(options, seed=1)) is None
-    model.kept_at(options).write_bytes(b"damaged")
+    assert _read_kept(replace(model, baseline=slower), dataset, options) is None
+    assert _read_kept(model, dataset, replace(options, seed=1)) is None
+    model.path(options).write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"^file="):
-        _kept(model, dataset, options)
+        _read_kept(model, dataset, options)
 
 
 def a_table(**mnist):
-    """As good as printed in every row, but for what is given of MNIST."""
-    rows = {
-        name: {"accuracy": one["accuracy"], "epsilon": one["bdp"], "floor": 0.1, "worst_case": 1e3}
-        for name, one in PRINTED.items()
+    """Return a table as good as printed in every line, with the given figures for MNIST."""
+    lines = {
+        name: {"accuracy": printed["accuracy"], "epsilon": printed["bdp"], "floor": 0.1, "worst_case": 1e3}
+        for name, printed in PRINTED.items()
     }
     for name in ("mnist", "cifar10"):
-        rows[name] |= {"epsilon_of_norms": 0.5, "worst_case_if_records_were_clipped": 0.7}
+        lines[name] |= {"epsilon_of_norms": 0.5, "worst_case_if_records_were_clipped": 0.7}
     for name in ("abalone", "adult"):
-        rows[name]["by_learning_rate"] = [{"accuracy": 0.8, "epsilon": epsilon} for epsilon in (0.1, 3.0)]
-    rows["mnist"] |= mnist
-    return {"printed": PRINTED, "as_published": rows, "ours": {}}
+        lines[name]["by_learning_rate"] = [{"accuracy": 0.8, "epsilon": epsilon} for epsilon in (0.1, 3.0)]
+    lines["mnist"] |= mnist
+    return {"printed": PRINTED, "as_published": lines, "ours": {}}
 
 
 @pytest.mark.parametrize(
-    ("mnist", "row", "clipping"),
+    ("mnist", "line", "clipping"),
     [
         ({}, True, (False, True)),
         ({"accuracy": 0.951}, True, (False, True)),  # comparable
@@ -103,19 +101,19 @@ def a_table(**mnist):
         ({"worst_case_if_records_were_clipped": 2.3}, True, (False, False)),
     ],
 )
-def test_what_holds_follows_from_the_figures(mnist, row, clipping):
-    found = verdicts(a_table(**mnist))
-    assert [one.as_published for one in found[:4]] == [row, True, None, None]
-    assert "0.1 to 3 here" in found[2].why
-    assert [one.accounted_right for one in found[:4]] == [None] * 4
-    assert [(one.as_published, one.accounted_right) for one in found[4:]] == [clipping]
+def test_what_holds_follows_from_the_figures(mnist, line, clipping):
+    judged = verdicts(a_table(**mnist))
+    assert [verdict.as_published for verdict in judged[:4]] == [line, True, None, None]
+    assert "0.1 to 3 here" in judged[2].why
+    assert [verdict.accounted_right for verdict in judged[:4]] == [None] * 4
+    assert [(verdict.as_published, verdict.accounted_right) for verdict in judged[4:]] == [clipping]
 
 
 @pytest.mark.parametrize(("good", "holds"), [(0, None), (2, None), (4, False)])
 def test_whether_dp_costs_more_is_seen_from_our_recipes(good, holds):
     ours = {
-        name: {"accuracy": one["accuracy"], "worst_case": one["bdp"] * (1 if number < good else 1.01)}
-        for number, (name, one) in enumerate(PRINTED.items())
+        name: {"accuracy": printed["accuracy"], "worst_case": printed["bdp"] * (1 if number < good else 1.01)}
+        for number, (name, printed) in enumerate(PRINTED.items())
     }
     *_, last = verdicts(a_table() | {"ours": ours})
     assert last.accounted_right is holds

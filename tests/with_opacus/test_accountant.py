@@ -19,7 +19,7 @@ import bayesdp
 import bayesdp.opacus
 from bayesdp import InvalidInputError, Ledger, LedgerError
 from bayesdp.opacus import Accountant
-from opacus_runs import private_run, small_model, some_data
+from opacus_runs import private_run, random_data, small_model
 
 
 def test_epsilon_before_and_after_steps() -> None:
@@ -27,12 +27,12 @@ def test_epsilon_before_and_after_steps() -> None:
     assert isinstance(accountant, Accountant)
     assert accountant.get_epsilon(1e-5) == 0
     for _ in range(30):
-        accountant.step(noise_multiplier=1.1, sample_rate=0.05)
+        accountant.step(noise_multiplier=2.2, sample_rate=0.2)
     for _ in range(10):
-        accountant.step(noise_multiplier=0.9, sample_rate=0.05)
+        accountant.step(noise_multiplier=1.8, sample_rate=0.2)
     assert len(accountant) == 40
-    assert accountant.history == [(1.1, 0.05, 30), (0.9, 0.05, 10)]
-    expected = bayesdp.worst_case_of([(1.1, 0.05, 30), (0.9, 0.05, 10)], delta=1e-5).epsilon
+    assert accountant.history == [(2.2, 0.2, 30), (1.8, 0.2, 10)]
+    expected = bayesdp.worst_case_of([(2.2, 0.2, 30), (1.8, 0.2, 10)], delta=1e-5).epsilon
     assert accountant.get_epsilon(1e-5) == expected
     others = [create_accountant(name) for name in ("prv", "rdp")]
     for other in others:
@@ -45,14 +45,14 @@ def test_epsilon_before_and_after_steps() -> None:
 
 
 def test_make_private_with_epsilon() -> None:
-    """Opacus searches for the noise by asking the accountant; what comes out keeps to the target."""
-    model, (x, y) = small_model(), some_data(200)
+    """Opacus searches for the noise by asking the accountant; the noise it finds keeps to the target."""
+    model, (x, y) = small_model(), random_data(200)
     engine = PrivacyEngine(accountant="bayesdp")
     model, optimizer, loader = engine.make_private_with_epsilon(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         data_loader=DataLoader(TensorDataset(x, y), batch_size=20),
-        target_epsilon=2.0,
+        target_epsilon=0.5,
         target_delta=1e-5,
         epochs=2,
         max_grad_norm=1.0,
@@ -65,14 +65,15 @@ def test_make_private_with_epsilon() -> None:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
-    assert 1.98 < engine.get_epsilon(1e-5) <= 2.0
+    assert 0.49 <= engine.get_epsilon(1e-5) <= 0.5  # Opacus searches to within 0.01
     assert engine.get_epsilon(1e-5) == ledger.worst_case(1e-5).epsilon
 
 
 def test_with_a_watch_epsilon_is_that_of_the_ledger() -> None:
-    """A shuffled loader: what Opacus tells its accountants would be amplified by sampling that did not take place."""
-    run, ledger = private_run(accountant="bayesdp", poisson_sampling=False, shuffle=True), Ledger()
-    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, audit=some_data(500), loss=run.loss)
+    """For a shuffled loader Opacus tells its accountants of amplification by sampling that did not happen."""
+    run = private_run(accountant="bayesdp", noise_multiplier=3.0, poisson_sampling=False, shuffle=True)
+    ledger = Ledger()
+    run.watch(ledger, audit=random_data(500), loss=run.loss)
     run.train(2)
     assert run.engine.get_epsilon(1e-5) == ledger.worst_case(1e-5).epsilon
     assert run.engine.get_epsilon(1e-5) > 1.5 * bayesdp.worst_case_of(run.engine.accountant.history).epsilon
@@ -80,27 +81,27 @@ def test_with_a_watch_epsilon_is_that_of_the_ledger() -> None:
 
 
 def test_steps_that_are_in_no_ledger_count_as_well(tmp_path: Path) -> None:
-    """Before watch, after the watch was closed, in another ledger, in a checkpoint without a ledger."""
+    """Steps before watch, after the watch was closed, in another ledger, in a checkpoint without a ledger."""
 
     def worst(steps: int) -> float:
-        return bayesdp.worst_case_of([(1.0, 0.1, steps)]).epsilon
+        return bayesdp.worst_case_of([(4.0, 0.1, steps)]).epsilon
 
-    run = private_run(accountant="bayesdp")
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
     run.train(most=3)
-    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger()):
+    with run.watch(Ledger()):
         run.train(most=2)
         assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(5))
     run.train(most=4)
     assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(9))
-    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger()):
+    with run.watch(Ledger()):
         run.train(most=1)
         assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(10))
-    run = private_run(accountant="bayesdp")
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
     run.train(most=3)
     checkpoint(run, tmp_path / "saved")
-    run = private_run(accountant="bayesdp")
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
     load(run, tmp_path / "saved")
-    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger())
+    run.watch(Ledger())
     run.train(most=2)
     assert run.engine.get_epsilon(1e-5) == pytest.approx(worst(5))
 
@@ -111,7 +112,7 @@ def test_other_accountants_report_what_they_did_before(accountant: str) -> None:
     for watched in (False, True):
         run = private_run(accountant=accountant)
         if watched:
-            bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger())
+            run.watch(Ledger())
         run.train()
         epsilons.append(run.engine.get_epsilon(1e-5))
     assert epsilons[0] == epsilons[1]
@@ -126,10 +127,10 @@ def load(run: Any, path: Path, **more: Any) -> Any:
 
 
 def test_checkpoints_and_the_ledger_go_on_together(tmp_path: Path) -> None:
-    """Saved after one epoch, two more steps, a crash; loaded again: those two were released and stay."""
-    run = private_run(accountant="bayesdp")
+    """Save after an epoch, take two more steps, crash, load: the two steps were released and stay in the ledger."""
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
     ledger = Ledger.create(tmp_path / "run.ledger")
-    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    run.watch(ledger)
     run.train()
     checkpoint(run, tmp_path / "saved")
     saved = run.parameters
@@ -138,12 +139,12 @@ def test_checkpoints_and_the_ledger_go_on_together(tmp_path: Path) -> None:
     gc.collect()  # gives up the lock, as the end of the process does
 
     for first in ("load", "watch"):
-        run = private_run(accountant="bayesdp", seed=5)
+        run = private_run(accountant="bayesdp", noise_multiplier=4.0, seed=5)
         with Ledger.open(tmp_path / "run.ledger") as ledger:
             before = ledger.steps
             if first == "load":
                 load(run, tmp_path / "saved")
-            watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+            watched = run.watch(ledger)
             if first == "watch":
                 load(run, tmp_path / "saved")
             assert np.array_equal(run.parameters, saved)
@@ -156,31 +157,31 @@ def test_checkpoints_and_the_ledger_go_on_together(tmp_path: Path) -> None:
 
 
 def test_a_new_ledger_for_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    run = private_run(accountant="bayesdp")
-    with bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "run.ledger"):
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
+    with run.watch(tmp_path / "run.ledger"):
         run.train(most=2)
         checkpoint(run, tmp_path / "saved")
     assert run.engine.get_epsilon(1e-5) > 0  # also when the ledger is closed
-    run = private_run(accountant="bayesdp")
+    run = private_run(accountant="bayesdp", noise_multiplier=4.0)
     load(run, tmp_path / "saved")
     with pytest.raises(InvalidInputError, match=r"ledger='a new one': expected Ledger\.open"):
-        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=tmp_path / "new.ledger")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["run.ledger", "saved"]
+        run.watch(tmp_path / "new.ledger")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.ledger", "saved"]
 
 
 @pytest.mark.parametrize("first", ["load", "watch"])
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, first: str) -> None:
     run = private_run(accountant="bayesdp")
-    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger())
+    run.watch(Ledger())
     run.train(most=2)
     checkpoint(run, tmp_path / "saved")
     other = private_run(accountant="bayesdp")
     if first == "load":
         load(other, tmp_path / "saved")
         with pytest.raises(LedgerError, match=r"is of run .*, the checkpoint of run"):
-            bayesdp.opacus.watch(other.model, other.optimizer, other.loader, ledger=Ledger())
+            other.watch(Ledger())
     else:
-        bayesdp.opacus.watch(other.model, other.optimizer, other.loader, ledger=Ledger())
+        other.watch(Ledger())
         with pytest.raises(LedgerError, match=r"is of run .*, the checkpoint of run"):
             load(other, tmp_path / "saved")
         assert other.engine.accountant.history == []
@@ -190,17 +191,17 @@ def test_a_ledger_without_the_steps_of_a_checkpoint_is_refused(tmp_path: Path) -
     """As when an old copy of it was put back."""
     run = private_run(accountant="bayesdp")
     with Ledger.create(tmp_path / "run.ledger") as ledger:
-        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger).close()
+        run.watch(ledger).close()
     old = (tmp_path / "run.ledger").read_bytes()
     with Ledger.open(tmp_path / "run.ledger") as ledger:
-        watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        watched = run.watch(ledger)
         run.train(most=3)
         state = watched.state_dict()
         watched.load_state_dict(state)
     (tmp_path / "run.ledger").write_bytes(old)
     run = private_run()
     with Ledger.open(tmp_path / "run.ledger") as ledger:
-        watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        watched = run.watch(ledger)
         with pytest.raises(LedgerError, match="does not contain the 3 steps before the checkpoint"):
             watched.load_state_dict(state)
         with pytest.raises(InvalidInputError, match="expected what state_dict gave"):
@@ -212,7 +213,7 @@ def test_a_resumed_noise_schedule_that_fell_back_to_its_start(tmp_path: Path) ->
     run = private_run(accountant="bayesdp", noise_multiplier=4.0)
     schedule = ExponentialNoise(run.optimizer, gamma=0.5)
     with Ledger.create(tmp_path / "run.ledger") as ledger:
-        watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        watched = run.watch(ledger)
         for _ in range(2):
             run.train(most=2)
             schedule.step()
@@ -224,8 +225,8 @@ def test_a_resumed_noise_schedule_that_fell_back_to_its_start(tmp_path: Path) ->
         load(run, tmp_path / "saved", noise_scheduler=schedule)
         assert schedule.last_epoch == 2
         assert run.optimizer.noise_multiplier == 4.0  # it should be 1
-        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        run.watch(ledger)
         with pytest.warns(UserWarning, match="noise_multiplier=4 at the first step after resuming, 2 at the last"):
             run.train(most=2)
-        assert [one.noise_std for one in ledger.history.stretches] == [4.0, 2.0, 4.0]
-        assert [one.steps for one in ledger.history.stretches] == [2, 2, 2]
+        assert [stretch.noise_std for stretch in ledger.history.stretches] == [4.0, 2.0, 4.0]
+        assert [stretch.steps for stretch in ledger.history.stretches] == [2, 2, 2]

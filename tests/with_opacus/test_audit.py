@@ -1,4 +1,4 @@
-"""Norms of audit records: as if they had been in the batch, with the parameters of that step."""
+"""Norms of audit records: what they would have been in the batch, with the parameters of that step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ import torch
 from opacus.layers import DPLSTM, DPMultiheadAttention
 from torch import nn
 
-import bayesdp.opacus
 from bayesdp import Gate, InvalidInputError, Ledger
-from opacus_runs import audit_norms, batch_norms, private_run, small_model, some_data
-
-
-def watch(run: Any, ledger: Ledger, **options: Any) -> bayesdp.opacus.Watch:
-    return bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger, **options)
+from opacus_runs import audit_norms, batch_norms, private_run, random_data, small_model
 
 
 class Tied(nn.Module):
@@ -57,14 +52,14 @@ def convolutional() -> nn.Module:
 @pytest.mark.parametrize("make", [convolutional, Tied, Recurrent, Attention])
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
 def test_audit_records_have_the_norms_they_would_have_in_the_batch(make: Any, mode: str) -> None:
-    """The whole training set is drawn at each step, and serves as audit set as well: the same norms twice."""
+    """The whole training set is drawn at each step, and is the audit set as well: both must have the same norms."""
     if mode == "ghost" and make is Tied:
         pytest.skip("Opacus has no ghost clipping for tied parameters")
     torch.manual_seed(0)
-    data = some_data(40)
+    data = random_data(40)
     run = private_run(make(), data=data, batch=40, mode=mode)
     ledger = Ledger(keep_norms=True)
-    watch(run, ledger, audit=data, loss=run.loss)
+    run.watch(ledger, audit=data, loss=run.loss)
     run.train(3)
     for step in (1, 2, 3):
         assert len(batch_norms(ledger, step)) == 40
@@ -72,11 +67,11 @@ def test_audit_records_have_the_norms_they_would_have_in_the_batch(make: Any, mo
 
 
 def test_many_audit_records_are_done_a_part_at_a_time() -> None:
-    audit = some_data(1100, seed=9)
+    audit = random_data(1100, seed=9)
     norms = []
     for part in (slice(None), slice(0, 300)):
         run, ledger = private_run(), Ledger(keep_norms=True)
-        watch(run, ledger, audit=(audit[0][part], audit[1][part]), loss=run.loss)
+        run.watch(ledger, audit=(audit[0][part], audit[1][part]), loss=run.loss)
         run.train(most=1)
         norms.append(audit_norms(ledger, 1))
     assert len(norms[0]) == 1100
@@ -85,11 +80,11 @@ def test_many_audit_records_are_done_a_part_at_a_time() -> None:
 
 def test_only_parameters_that_are_trained_count() -> None:
     model = small_model()
-    for one in model[0].parameters():
-        one.requires_grad_(False)
-    data = some_data(40)
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    data = random_data(40)
     run, ledger = private_run(model, data=data, batch=40), Ledger(keep_norms=True)
-    watch(run, ledger, audit=data, loss=run.loss)
+    run.watch(ledger, audit=data, loss=run.loss)
     run.train(most=1)
     assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-5)
 
@@ -104,8 +99,8 @@ def test_several_inputs_and_batches_in_the_second_axis() -> None:
             return self.layer(a) + self.layer(b)
 
     run, ledger = private_run(Two()), Ledger(keep_norms=True)
-    (a, y), (b, _) = some_data(20, seed=8), some_data(20, seed=9)
-    watch(run, ledger, audit=((a, b), y), loss=run.loss)
+    (a, y), (b, _) = random_data(20, seed=8), random_data(20, seed=9)
+    run.watch(ledger, audit=((a, b), y), loss=run.loss)
     x, labels = next(iter(run.loader))
     run.optimizer.zero_grad()
     run.loss(run.model(x, x), labels).backward()
@@ -115,12 +110,12 @@ def test_several_inputs_and_batches_in_the_second_axis() -> None:
 
 @pytest.mark.parametrize(("between", "kinds"), [("clip", ["ex-post", "estimate"]), ("last", ["estimate", "estimate"])])
 def test_every_third_step(between: Any, kinds: list[str]) -> None:
-    """Skipped steps are charged at the clip bound, or as at the last step: then all is estimated."""
-    run, ledger = private_run(max_grad_norm=5.0), Ledger(keep_norms=True)
-    watch(run, ledger, audit=some_data(500, seed=9), loss=run.loss, every=3, between=between)
+    """Skipped steps are charged at the clip bound, or as at the last step with norms: then claims are estimates."""
+    run, ledger = private_run(noise_multiplier=4.0, max_grad_norm=5.0), Ledger(keep_norms=True)
+    run.watch(ledger, audit=random_data(500, seed=9), loss=run.loss, every=3, between=between)
     run.train()
     audited = [ledger.private_norms(step)[0] for step in range(1, 11)]
-    assert [one is None for one in audited] == [between == "clip" and step % 3 != 0 for step in range(10)]
+    assert [norms is None for norms in audited] == [between == "clip" and step % 3 != 0 for step in range(10)]
     if between == "last":
         assert all(np.array_equal(audit_norms(ledger, 1), audit_norms(ledger, step)) for step in (2, 3))
         assert not np.array_equal(audit_norms(ledger, 1), audit_norms(ledger, 4))
@@ -129,11 +124,11 @@ def test_every_third_step(between: Any, kinds: list[str]) -> None:
 
 
 def test_norms_that_come_late_are_the_same() -> None:
-    """As on a device that is not waited for: each step is at the clip bound until the next one."""
+    """On a device that is not waited for, each step is at the clip bound until the next step."""
     ledgers = []
     for late in (False, True):
         run, ledger = private_run(), Ledger()
-        watched = watch(run, ledger, audit=some_data(30, seed=9), loss=run.loss)
+        watched = run.watch(ledger, audit=random_data(30, seed=9), loss=run.loss)
         watched._steps._late = late
         run.train(most=5)
         assert ledger.history.audited_steps == 5 - late
@@ -148,7 +143,7 @@ def test_norms_that_come_late_are_the_same() -> None:
 
 def test_bad_audit_sets_are_refused() -> None:
     run, ledger = private_run(), Ledger()
-    x, y = some_data(20, seed=9)
+    x, y = random_data(20, seed=9)
     mean, total = nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum")
     weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
     for audit, loss, message in (
@@ -161,14 +156,14 @@ def test_bad_audit_sets_are_refused() -> None:
         ((x[:0], y[:0]), mean, r"audit=\[\]: expected at least one record"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            watch(run, ledger, audit=audit, loss=loss)
+            run.watch(ledger, audit=audit, loss=loss)
     for options, message in (({"every": 0}, "every=0"), ({"between": "never"}, "between='never'")):
         with pytest.raises(InvalidInputError, match=message):
-            watch(run, ledger, audit=(x, y), loss=mean, **options)
+            run.watch(ledger, audit=(x, y), loss=mean, **options)
     named = Ledger(audit_ids=["a", "b"])
     with pytest.raises(InvalidInputError, match=r"len\(audit\)=20: expected the 2 audit records of the ledger"):
-        watch(run, named, audit=(x, y), loss=mean)
-    watch(run, ledger, audit=(x, y), loss=lambda output, target: nn.functional.cross_entropy(output, target))
+        run.watch(named, audit=(x, y), loss=mean)
+    run.watch(ledger, audit=(x, y), loss=lambda output, target: nn.functional.cross_entropy(output, target))
     run.train(most=1)
     assert ledger.history.audited_steps == 1
 
@@ -176,7 +171,7 @@ def test_bad_audit_sets_are_refused() -> None:
 def test_a_loss_that_is_not_one_number_is_refused_at_the_step() -> None:
     run, ledger = private_run(), Ledger()
     each = nn.CrossEntropyLoss(reduction="none")
-    watch(run, ledger, audit=some_data(20, seed=9), loss=lambda output, target: each(output, target))
+    run.watch(ledger, audit=random_data(20, seed=9), loss=lambda output, target: each(output, target))
     before = run.parameters
     with pytest.raises(InvalidInputError, match="expected a loss that is reduced to one number by 'mean'"):
         run.train(most=1)
@@ -186,9 +181,9 @@ def test_a_loss_that_is_not_one_number_is_refused_at_the_step() -> None:
 
 def test_audit_norms_that_are_not_finite_are_refused() -> None:
     run, ledger = private_run(), Ledger()
-    x, y = some_data(20, seed=9)
+    x, y = random_data(20, seed=9)
     x[3, 0] = torch.nan
-    watch(run, ledger, audit=(x, y), loss=run.loss)
+    run.watch(ledger, audit=(x, y), loss=run.loss)
     with pytest.raises(InvalidInputError, match=r"audit\[3\]=nan"):
         run.train(most=1)
     assert ledger.steps == 0
@@ -198,12 +193,12 @@ def test_a_ledger_with_a_gate_knows_its_records() -> None:
     gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=500)
     run, ledger = private_run(), Ledger(gate=gate)
     with pytest.raises(InvalidInputError, match=r"len\(audit\)=20: expected the 500"):
-        watch(run, ledger, audit=some_data(20, seed=9), loss=run.loss)
+        run.watch(ledger, audit=random_data(20, seed=9), loss=run.loss)
 
 
 def test_an_audit_pass_that_was_interrupted_leaves_nothing_behind() -> None:
     torch.manual_seed(0)
-    data = some_data(40)
+    data = random_data(40)
     layers = (
         nn.Unflatten(1, (1, 3, 4)),
         nn.Conv2d(1, 5, 2),
@@ -220,7 +215,7 @@ def test_an_audit_pass_that_was_interrupted_leaves_nothing_behind() -> None:
             raise KeyboardInterrupt
         return nn.functional.cross_entropy(output, target)
 
-    watch(run, ledger, audit=data, loss=loss)
+    run.watch(ledger, audit=data, loss=loss)
     run.train()
     with pytest.raises(KeyboardInterrupt):
         run.train()
@@ -230,7 +225,7 @@ def test_an_audit_pass_that_was_interrupted_leaves_nothing_behind() -> None:
 
 
 class Odd(nn.Module):
-    """Counts its passes, draws from NumPy, keeps what it computed under a name that Opacus uses."""
+    """A layer that counts its passes, draws from NumPy, and keeps its result under a name that Opacus uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +249,7 @@ def test_audit_passes_leave_the_model_and_random_numbers_alone() -> None:
         del model[0]._parameters["layer"]
         run = private_run(model)
         if watched:
-            watch(run, Ledger(), audit=some_data(20, seed=9), loss=run.loss)
+            run.watch(Ledger(), audit=random_data(20, seed=9), loss=run.loss)
         run.train()
         results.append((run.parameters.tobytes(), float(model[0].passes)))
     assert results[0] == results[1]
@@ -262,7 +257,7 @@ def test_audit_passes_leave_the_model_and_random_numbers_alone() -> None:
 
 def test_evaluation_mode_between_backward_and_step() -> None:
     run, ledger = private_run(), Ledger(keep_norms=True)
-    watch(run, ledger, audit=some_data(20, seed=9), loss=run.loss)
+    run.watch(ledger, audit=random_data(20, seed=9), loss=run.loss)
     x, y = next(iter(run.loader))
     run.loss(run.model(x), y).backward()
     run.model.eval()
@@ -272,9 +267,9 @@ def test_evaluation_mode_between_backward_and_step() -> None:
 
 def test_layers_that_are_trained_later() -> None:
     model = small_model()
-    data = some_data(40)
+    data = random_data(40)
     run, ledger = private_run(model, data=data, batch=40), Ledger(keep_norms=True)
-    watch(run, ledger, audit=data, loss=run.loss)
+    run.watch(ledger, audit=data, loss=run.loss)
     run.train()
     model[0].weight.requires_grad_(False)
     model[0].weight.requires_grad_(True)
@@ -284,19 +279,19 @@ def test_layers_that_are_trained_later() -> None:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own
 def test_models_that_are_compiled_and_inputs_with_more_axes() -> None:
-    data = some_data(40)
+    data = random_data(40)
     grid = data[0].reshape(40, 1, 3, 4), data[1]
     wide = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Flatten(), nn.Linear(15, 3))
     for model, records in ((torch.compile(small_model(), backend="eager"), data), (wide, grid)):
         run, ledger = private_run(model, data=records, batch=40), Ledger(keep_norms=True)
-        watch(run, ledger, audit=records, loss=run.loss)
+        run.watch(ledger, audit=records, loss=run.loss)
         run.train(2)
         assert np.allclose(audit_norms(ledger, 2), batch_norms(ledger, 2), rtol=1e-4)
 
 
 def test_a_mean_that_depends_on_the_batch_is_refused() -> None:
     run = private_run()
-    x, y = some_data(20, seed=9)
+    x, y = random_data(20, seed=9)
     y[3] = -100
     with pytest.raises(InvalidInputError, match=r"loss\.ignore_index=-100: expected no targets that are ignored"):
-        watch(run, Ledger(), audit=(x, y), loss=nn.CrossEntropyLoss())
+        run.watch(Ledger(), audit=(x, y), loss=nn.CrossEntropyLoss())

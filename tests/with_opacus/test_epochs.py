@@ -1,4 +1,4 @@
-"""Loaders that are shuffled: an epoch is recorded before it begins, and amended when it is over."""
+"""Shuffled loaders: no amplification; an epoch is recorded before it begins, and amended when it is over."""
 
 from __future__ import annotations
 
@@ -13,20 +13,80 @@ from opacus.schedulers import ExponentialNoise
 
 import bayesdp.opacus
 from bayesdp import Gate, InvalidInputError, Ledger, StopWhen
-from opacus_runs import audit_norms, private_run, some_data
+from opacus_runs import audit_norms, batch_norms, norms_by_autograd, private_run, random_data, settings
+
+
+def test_shuffled_loaders_get_no_amplification(ledger: Ledger) -> None:
+    """One step with rate 1 for each epoch, audit records at their largest norm in it; and the claims say so."""
+    run = private_run(noise_multiplier=3.0, poisson_sampling=False, shuffle=True)
+    audit = random_data(60, seed=9)
+    watched = run.watch(ledger, audit=audit, loss=run.loss)
+    most: list[np.ndarray] = []
+    for _ in range(3):
+        norms = []
+        for x, y in run.loader:
+            norms.append(np.linalg.norm(norms_by_autograd(run.model._module, *audit), axis=1))
+            run.step(x, y)
+        most.append(np.max(norms, axis=0))
+    claims = watched.claims(shares=[0.5])
+    assert settings(ledger) == [(3.0, 1.0, 1.0, 3)]
+    for epoch in range(3):
+        assert np.allclose(audit_norms(ledger, epoch + 1), most[epoch], rtol=1e-5)
+        assert len(batch_norms(ledger, epoch + 1)) == 200
+    assert ledger.worst_case().epsilon == bayesdp.worst_case_of([(3.0, 1.0, 3)]).epsilon
+    for claim in claims:
+        assert any("contributes nothing" in text for text in claim.assumptions)
+
+
+def test_a_shuffled_epoch_is_on_disk_before_its_first_update(ledger: Ledger) -> None:
+    """Until the epoch is over, audit records are charged at the clip bound."""
+    run = private_run(poisson_sampling=False, shuffle=True)
+    watched = run.watch(ledger, audit=random_data(20, seed=9), loss=run.loss)
+    run.train(most=1)
+    assert ledger.steps == 1
+    assert ledger.history.audited_steps == 0
+    run.train(most=3)  # left early, so that a new order begins: another epoch
+    assert ledger.steps == 2
+    watched.close()
+    assert ledger.history.audited_steps == 2
+    assert [len(batch_norms(ledger, step)) for step in (1, 2)] == [20, 60]
+
+
+def test_accumulation_over_a_shuffled_loader(ledger: Ledger) -> None:
+    """Several batches of an epoch in one sum hold a record once; batches of two epochs may hold it twice."""
+    run = private_run(poisson_sampling=False, shuffle=True, batch=50)
+    run.watch(ledger)
+    for number, (x, y) in enumerate(run.loader):
+        run.loss(run.model(x), y).backward()
+        if number % 2:
+            run.optimizer.step()
+            run.optimizer.zero_grad()
+    assert settings(ledger) == [(1.0, 1.0, 1.0, 1)]
+    for _ in range(2):
+        x, y = next(iter(run.loader))
+        run.loss(run.model(x), y).backward()
+    run.optimizer.step()
+    assert settings(ledger)[1:] == [(pytest.approx(1 / math.sqrt(2)), 1.0, 1.0, 2)]
+
+
+def test_a_shuffled_epoch_with_a_changing_noise(ledger: Ledger) -> None:
+    run = private_run(poisson_sampling=False, shuffle=True)
+    run.watch(ledger)
+    schedule = ExponentialNoise(run.optimizer, gamma=0.5)
+    run.train(most=2)
+    schedule.step()
+    run.train(most=2)
+    assert [row[0] for row in settings(ledger)] == [1.0, 0.5]
 
 
 def shuffled(ledger: Ledger, records: int = 40, **options: Any) -> tuple[Any, bayesdp.opacus.Watch]:
     run = private_run(poisson_sampling=False, shuffle=True)
-    audit = some_data(records, seed=9)
-    watched = bayesdp.opacus.watch(
-        run.model, run.optimizer, run.loader, ledger=ledger, audit=audit, loss=run.loss, **options
-    )
-    return run, watched
+    audit = random_data(records, seed=9)
+    return run, run.watch(ledger, audit=audit, loss=run.loss, **options)
 
 
 def test_an_epoch_that_was_asked_about_goes_back_to_the_clip_bound() -> None:
-    """Before another of its batches is released; what is on disk is never too small."""
+    """It does so before another of its batches is released: what is on disk is never too small."""
     ledger = Ledger(keep_norms=True)
     run, watched = shuffled(ledger)
     batches = iter(run.loader)
@@ -69,10 +129,10 @@ def test_an_epoch_that_was_settled_before_another_step_is_paid_anew() -> None:
 
 
 def test_gradients_that_are_not_finite_are_refused_and_forgotten() -> None:
-    x, y = some_data(200)
+    x, y = random_data(200)
     x[7] = torch.nan
     run, ledger = private_run(data=(x, y), poisson_sampling=False, shuffle=True), Ledger()
-    watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    watched = run.watch(ledger)
     with pytest.raises(InvalidInputError, match=r"batch\[\d+\]=nan"):
         run.train()
     assert np.isfinite(run.parameters).all()
@@ -90,7 +150,7 @@ def test_norms_of_an_earlier_step_are_named_whenever_they_were_used() -> None:
 
 
 def test_noise_that_falls_within_an_epoch_is_made_up_for() -> None:
-    """An epoch costs what its least noise costs; audit records no less than they were exposed."""
+    """An epoch costs what its least noise costs, and audit records pay no less than their exposure."""
     ledger = Ledger()
     run, watched = shuffled(ledger)
     schedule = ExponentialNoise(run.optimizer, gamma=0.9)
@@ -127,9 +187,7 @@ def test_audit_records_pay_their_largest_exposure_when_noise_rises() -> None:
 def test_checkpoints_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     run = private_run(accountant="bayesdp", poisson_sampling=False, shuffle=True)
     with Ledger.create(tmp_path / "run.ledger") as ledger:
-        watched = bayesdp.opacus.watch(
-            run.model, run.optimizer, run.loader, ledger=ledger, audit=some_data(20, seed=9), loss=run.loss
-        )
+        watched = run.watch(ledger, audit=random_data(20, seed=9), loss=run.loss)
         run.train()
         run.train(most=3)
         run.engine.save_checkpoint(path=tmp_path / "saved", module=run.model, optimizer=run.optimizer)
@@ -137,7 +195,7 @@ def test_checkpoints_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         watched.close()
     again = private_run(accountant="bayesdp", poisson_sampling=False, shuffle=True)
     with Ledger.open(tmp_path / "run.ledger") as ledger:
-        bayesdp.opacus.watch(again.model, again.optimizer, again.loader, ledger=ledger)
+        again.watch(ledger)
         again.engine.load_checkpoint(path=tmp_path / "saved", module=again.model, optimizer=again.optimizer)
         again.train(most=1)
         assert ledger.steps == 4
@@ -145,19 +203,11 @@ def test_checkpoints_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_gate_does_not_hold_amended_steps_against_the_run(late: bool) -> None:
-    """Steps that were at the clip bound first count with their norms as soon as these are known."""
+    """Steps that were recorded at the clip bound count with their norms as soon as these are known."""
     gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=100)
     run, ledger = private_run(max_grad_norm=20.0), Ledger(gate=gate)
     budget = StopWhen(ledger, gate=True)
-    watched = bayesdp.opacus.watch(
-        run.model,
-        run.optimizer,
-        run.loader,
-        ledger=ledger,
-        audit=some_data(100, seed=9),
-        loss=run.loss,
-        budget=budget,
-    )
+    watched = run.watch(ledger, audit=random_data(100, seed=9), loss=run.loss, budget=budget)
     watched._steps._late = late
     run.train(3)
     assert not watched.stopped

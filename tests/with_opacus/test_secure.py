@@ -1,4 +1,4 @@
-"""Noise and batches for Opacus from a generator of one's own."""
+"""Noise and batches for Opacus from a cryptographic or a seeded generator."""
 
 import numpy as np
 import pytest

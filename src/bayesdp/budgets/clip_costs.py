@@ -1,9 +1,9 @@
 """What clipping to a norm costs in one step, at a grid of norms, and which norm a given amount pays for.
 
 The grid of a step with clip C has the norms from ``FLOOR`` C to C whose mantissa has only its ``_BITS`` leading bits
-set, and C itself. Norms are rounded up to it by their bits, which is exact; norms above 0 below the grid count as its
-lowest. An amount is turned into a norm in the same way: its bits are rounded down, and a table says how many norms of
-the grid that much pays for.
+set, and C itself. Norms are rounded up to it by their bits, which is exact; norms above 0 but below the grid count as
+its lowest. An amount is turned into a norm in a similar way: its bits are rounded down, and a table says for how many
+norms of the grid it pays.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bayesdp.validation import FloatArray
 Places = NDArray[np.uint16]
 
 FLOOR = 2.0**-10
-"""A record that can pay for less than this part of the clip is clipped to exactly 0."""
+"""A record that can pay only for less than this fraction of the clip is clipped to exactly 0."""
 LEAST_COST = 1e-300
-"""What a norm of exactly 0 is charged: nothing that counts, but no division by 0."""
+"""The charge for a norm of exactly 0: next to nothing, but above 0 because balances are divided by it."""
 
 _BITS = 10  # 1024 norms per octave: rounding adds less than 0.1 % to a norm
 _CHORD = 8  # costs are computed at every eighth norm
@@ -33,7 +33,7 @@ _UP = 1 + 2.0**-50  # covers one rounding
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is public about a step: standard deviation of its noise, sampling rate, clip."""
+    """The public settings of a step: standard deviation of the noise on the sum, sampling rate, clip."""
 
     noise_std: float
     sample_rate: float
@@ -41,10 +41,10 @@ class Setting:
 
 
 class ClipCosts:
-    """Costs of one setting: ``norms`` [K + 1], the grid after a 0, and ``costs`` [L, K + 1], both ascending.
+    """The costs of one setting at L orders: ``norms`` [K + 1] (0, then the grid) and ``costs`` [L, K + 1], ascending.
 
-    ``costs[l, k]`` is never below kappa_lambda(norms[k] / noise_std): kappa is convex in the squared exposure, so that
-    chords between computed values bound it from above.
+    Formal guarantee: ``costs[l, k]`` is never below kappa_lambda(norms[k] / noise_std), the exact log-moment of the
+    subsampled Gaussian. kappa is convex in the squared exposure, so chords between computed values bound it from above.
     """
 
     def __init__(self, setting: Setting, lambdas: tuple[float, ...]) -> None:
@@ -62,23 +62,26 @@ class ClipCosts:
         self._payable = [_Payable(row[1:]) for row in self.costs]
 
     def places(self, norms: FloatArray) -> Places:
-        """Where in ``norms`` the smallest one is that is not below each (at least 0, not NaN), C for all above C."""
+        """Return, for each norm, the place in ``self.norms`` of the smallest that is not below it; the last if above C.
+
+        ``norms`` [n] are of at least 0 and not NaN; infinity is allowed.
+        """
         place = nodes_above(_BITS, norms, first=self._first - 1)
         np.clip(place, 1, len(self.norms) - 1, out=place)
         place[norms == 0] = 0
         return place.astype(np.uint16)
 
-    def payable(self, order: int, amounts: FloatArray) -> Places:
-        """The place of a norm whose cost at lambda number ``order`` is at most the amount; 0 where there is none.
+    def payable(self, index: int, amounts: FloatArray) -> Places:
+        """Return the place of a norm whose cost, at the lambda of this index, is at most each amount, [n]; 0 for none.
 
-        The largest such norm of the grid, or one whose cost is within 2^-9 of the amount. An amount may be too large by
-        one rounding, and a negative one pays for nothing.
+        It is the largest such norm of the grid, or one whose cost is within 2^-9 of the amount. Amounts may be too
+        large by one rounding: that is allowed for. Negative ones pay for nothing.
         """
-        return self._payable[order](amounts)
+        return self._payable[index](amounts)
 
 
 class _Payable:
-    """How many of the ascending ``costs`` are at most an amount, where amounts count by their leading bits only."""
+    """Counts how many of the ascending ``costs`` are at most an amount, looking only at its leading bits."""
 
     def __init__(self, costs: FloatArray) -> None:
         cells = nodes_above(_BITS, costs * _UP)
@@ -93,5 +96,5 @@ class _Payable:
 
 @lru_cache(maxsize=8)
 def clip_costs(setting: Setting, lambdas: tuple[float, ...]) -> ClipCosts:
-    """The table of a setting; the last few are kept."""
+    """Return the table of a setting at orders ``lambdas``; the last few tables are kept."""
     return ClipCosts(setting, lambdas)

@@ -1,4 +1,4 @@
-"""A privacy filter: no record's total cost can pass the budget that was fixed before the run."""
+"""A privacy filter: no record's total cost can exceed the budget that was fixed before the run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ARRAYS = ("remaining", "norms", "exhausted")
 
 
 class RecordBudgets:
-    """Budgets B_lambda, the same for each of ``records`` training records, that no run can overspend.
+    """Budgets B_lambda, equal for all n = ``records`` training records, that no run can overspend.
 
-    Before each step, ``step`` says to which norm every record is to be clipped, sampled or not, and charges
-    kappa_lambda(norm / noise_std) to its account. The norm is C_i = min(clip, the record's norm at the last refresh),
-    and the clip before the first; a record that cannot pay for it at every lambda is clipped to the largest norm that
-    it can pay for, and to exactly 0 from then on. Norms are charged as rounded up to a grid of 1024 per octave, and
-    what pays for less than 2^-10 of the clip pays for nothing.
+    ``step`` is called before each step of the training. It returns the norm to which every record, sampled or not, must
+    be clipped, and charges kappa_lambda(norm / noise_std) to its balance. That norm is C_i = min(clip, the norm of the
+    record at the last refresh), or the clip before the first refresh. A record that cannot pay for it at every lambda
+    is clipped to the largest norm it can pay for, and to exactly 0 from then on. Charges are for norms rounded up to a
+    grid of 1024 per octave; what pays for less than 2^-10 of the clip pays for nothing.
 
     Formal guarantee: classic (epsilon, delta)-DP for everyone, in both directions of add/remove, wherever the run stops
     and however many steps it has, with delta <= min_lambda c_lambda e^{B_lambda - lambda epsilon}. For every record and
@@ -35,11 +35,15 @@ class RecordBudgets:
     ``for_gaussian`` give the exact Gaussian profile at mu instead (Smith & Thakurta 2022, "Fully adaptive composition
     for Gaussian differential privacy").
 
-    It assumes: gradients are clipped to the norms returned by the step; noise of standard deviation ``noise_std`` on
-    their sum; Poisson sampling; a record's norm at a refresh depends on that record and on what has been released, and
-    noise, rate and clip on what has been released only.
+    It assumes that gradients are clipped to the norms returned by the step, that noise of standard deviation
+    ``noise_std`` is on their sum, that sampling is Poisson, that a record's norm at a refresh depends only on that
+    record and on what has been released, and that noise, rate and clip depend only on what has been released.
 
-    Norms, clip norms and accounts are private. What reads them out is named ``private_``, and is not for release.
+    Norms, clip norms and balances are private. Methods that read them out are named ``private_``; their results are not
+    for release.
+
+    ``budgets`` maps each lambda to its budget. No records, no budgets, orders out of range and budgets that are
+    negative or not finite raise InvalidInputError.
     """
 
     def __init__(self, records: int, budgets: Mapping[float, float]) -> None:
@@ -60,22 +64,27 @@ class RecordBudgets:
 
     @classmethod
     def for_epsilon(cls, records: int, *, epsilon: float, delta: float, lambdas: Sequence[float] | None = None) -> Self:
-        """The budgets that amount to (epsilon, delta): B_lambda = lambda epsilon + log delta - log c_lambda.
+        """Return budgets that prove (epsilon, delta): lambda epsilon + log delta - log c_lambda, rounded down.
 
-        By default for one whole lambda only, since each further one is a further limit: the one that leaves most to a
-        Gaussian step, whose cost grows like lambda (lambda + 1). Given ones without a budget above 0 are left out.
+        By default at a single whole lambda, because every further one is a further limit: the one that allows most
+        Gaussian steps, whose costs grow like lambda (lambda + 1). ``lambdas`` names others; those at which no budget
+        above 0 is left are skipped. Raises InvalidInputError if that leaves none, or for arguments out of range.
         """
         epsilon = validation.positive("epsilon", epsilon)
         delta = validation.probability("delta", delta)
-        orders = validation.lambdas([best_order(epsilon, delta)[0]] if lambdas is None else lambdas, whole=False)
-        budgets = {float(k): float(b) for k, b in zip(orders, costs_for(orders, epsilon, delta), strict=True) if b > 0}
+        chosen = validation.lambdas([best_order(epsilon, delta)[0]] if lambdas is None else lambdas, whole=False)
+        budgets = {float(k): float(b) for k, b in zip(chosen, costs_for(chosen, epsilon, delta), strict=True) if b > 0}
         if not budgets:
             raise refuse("epsilon", epsilon, f"enough for a budget above 0 at delta={delta!r} and some lambda")
         return cls(records, budgets)
 
     @classmethod
     def for_gaussian(cls, records: int, *, mu: float) -> Self:
-        """Squared exposures that sum to at most mu^2, for runs without sampling: as one Gaussian release at ``mu``."""
+        """Return budgets for runs without sampling: squared exposures of a record sum to at most mu^2.
+
+        They prove the exact profile of one Gaussian release of exposure ``mu``, a smaller epsilon than any lambda would
+        prove. Steps must have ``sample_rate`` 1. Raises InvalidInputError unless mu is finite and at least 0.
+        """
         mu = validation.non_negative("mu", mu)
         # The cost of a Gaussian step at lambda = 1 is its squared exposure.
         budgets = cls(records, {1.0: mu * mu * (1 - 2.0**-50)})
@@ -84,21 +93,22 @@ class RecordBudgets:
 
     @property
     def budgets(self) -> dict[float, float]:
-        """The budget of each lambda."""
+        """The budget of each lambda, as declared."""
         return dict(zip(self._lambdas.tolist(), self._budgets.tolist(), strict=True))
 
     @property
     def steps(self) -> int:
-        """How many steps were charged."""
+        """How many steps have been charged."""
         return self._steps
 
     # Accounting
 
     def step(self, *, noise_std: float, sample_rate: float, clip: float) -> FloatArray:
-        """Charge one step to every record; the norms [n] to which its gradient must be clipped in this step.
+        """Charge one step to every record and return the norms [n] to which gradients must be clipped in this step.
 
-        The array is private, cannot be written to, and is valid until the next call: copy it to keep it. Lambdas must
-        be whole where ``sample_rate`` < 1. Nothing changes if the call raises.
+        The array is private, read-only, and valid until the next call: copy it to keep it. ``noise_std`` is the
+        standard deviation of the noise on the sum. Raises InvalidInputError, and changes nothing, for settings out of
+        range, and where ``sample_rate`` < 1 but a lambda is not whole or the budgets are ``for_gaussian``.
         """
         setting = self._setting(noise_std, sample_rate, clip)
         levels = self._balances.step(setting, clip_costs(setting, tuple(self._lambdas.tolist()))).view()
@@ -107,7 +117,11 @@ class RecordBudgets:
         return levels
 
     def refresh(self, norms: Any) -> None:
-        """Gradient norms [n] of all records at the present model, before clipping; in use from the next step on."""
+        """Take the gradient norms [n] of all records at the present model, before clipping, from the next step on.
+
+        The array is copied. Raises InvalidInputError, and changes nothing, unless there is a finite norm of at least 0
+        for every record.
+        """
         array = validation.non_negative_array("norms", norms)
         if array.shape != (self.records,):
             raise refuse("norms", f"array of shape {array.shape}", f"one norm for each of records={self.records}")
@@ -129,7 +143,10 @@ class RecordBudgets:
     # Results
 
     def claim(self, delta: float) -> Claim:
-        """What the budgets prove at ``delta``, however much of them was spent."""
+        """Return what the budgets prove at ``delta``, however much of them has been spent: a proved claim for everyone.
+
+        Raises InvalidInputError unless ``delta`` is strictly between 0 and 1.
+        """
         delta = validation.probability("delta", delta)
         order = None
         if self._mu is not None:
@@ -155,7 +172,7 @@ class RecordBudgets:
         )
 
     def delta(self, epsilon: float) -> float:
-        """The delta that the budgets prove at ``epsilon``."""
+        """Return the delta that the budgets prove at ``epsilon``; raise InvalidInputError if epsilon is below 0."""
         epsilon = validation.non_negative("epsilon", epsilon)
         if self._mu is not None:
             from bayesdp.profiles.gaussian_profile import gaussian_delta
@@ -164,17 +181,17 @@ class RecordBudgets:
         return delta_from_costs(self._budgets, self._lambdas, epsilon, "improved")[0]
 
     def private_remaining(self) -> FloatArray:
-        """What is left of every record's budgets, [n, L]. Private."""
+        """Return what is left of every record's budgets, [n, L], never more than exact. Private."""
         return self._balances.left()
 
     def private_exhausted(self) -> int:
-        """How many records have nothing left and are clipped to 0 from the next step on. Private."""
+        """Return how many records have nothing left and are clipped to 0 from the next step on. Private."""
         return int(np.count_nonzero((self._balances.left() == 0).any(axis=1)))
 
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers, lists and NumPy arrays, for ``np.savez``, ``torch.save`` or pickle; private like the accounts."""
+        """Return numbers, lists and copies of arrays, for ``np.savez``, ``torch.save`` or pickle. Private."""
         balances = self._balances
         return {
             **self._declared(),
@@ -185,7 +202,10 @@ class RecordBudgets:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly where ``state_dict`` was taken; refused if budgets differ or the state is damaged."""
+        """Continue, bit for bit, where ``state`` was taken by ``state_dict``; arrays are copied.
+
+        Raises InvalidInputError, and changes nothing, if the budgets differ from these or the state is damaged.
+        """
         if not isinstance(state, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refuse("state", state, "what state_dict returned")
         for name, value in self._declared().items():
@@ -227,6 +247,6 @@ class RecordBudgets:
         return array.copy()
 
 
-def _equal(found: Any, expected: Any) -> bool:
-    """Whether a value of a state, perhaps an array after np.savez, is the expected one."""
-    return bool(np.array_equal(np.asarray(found), np.asarray(expected)))
+def _equal(value: Any, expected: Any) -> bool:
+    """Return whether a value of a state, perhaps an array after np.savez, is the expected one."""
+    return bool(np.array_equal(np.asarray(value), np.asarray(expected)))

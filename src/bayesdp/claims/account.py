@@ -1,4 +1,4 @@
-"""From recorded norms of audit records to claims: what ``bayesdp account`` does."""
+"""Claims from a table of recorded norms: the function behind ``bayesdp account``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from bayesdp import validation
 from bayesdp.claims.request import ClaimRequest
-from bayesdp.claims.run_claims import RunClaims, run_claims
+from bayesdp.claims.run_claims import RunClaims, compute_claims
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, new_settings
 from bayesdp.norms_file import check_norms
 from bayesdp.progress import Progress
@@ -34,15 +34,29 @@ def account(
     ledger: str | Path | None = None,
     track: Progress = iter,
 ) -> RunClaims:
-    """Return the claims of a run from the norms of audit records, [steps, records], before clipping.
+    """Return the claims of a run, given the gradient norms of its audit records before clipping, [steps, records].
 
-    ``noise_std`` is the standard deviation of the noise on the sum of clipped gradients, ``noise_multiplier`` the same
-    over ``clip``: give one of them. ``paper_gamma`` is the failure probability of the paper's estimator at one order.
-    ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are those of ``Ledger.claims``;
-    ``groups`` names the group of each record, for shares by group. Every step goes into a ledger: a new file
-    ``ledger``, or one in memory. ``track`` may wrap the steps, for a progress bar.
+    The same steps recorded in a ``Ledger`` give the same claims, figure for figure: every row of ``norms`` goes into a
+    ledger, and the claims are read from it.
 
-    Raises InvalidInputError for bad input, before anything is written.
+    Args:
+        norms: Anything that becomes an array [steps, records] of finite numbers of at least 0.
+        clip: The bound to which gradients were clipped.
+        sample_rate: The probability with which a record is in a batch (Poisson sampling), in (0, 1].
+        noise_std: The standard deviation of the noise on the sum of clipped gradients; or
+        noise_multiplier: ``noise_std`` over ``clip``. Exactly one of the two must be given.
+        paper_gamma: The failure probability of the paper's estimator, at each order.
+        groups: The name of each record's group, for claims about shares of every group.
+        ledger: The path of a new ledger file; by default the ledger is in memory only.
+        track: A progress bar around the steps.
+
+    ``delta``, ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are explained in
+    ``Ledger.claims``.
+
+    Raises:
+        InvalidInputError: For bad input, before anything is written.
+        LedgerError: If there is a file at ``ledger`` already.
+        StorageError: If the ledger cannot be written.
     """
     steps = check_norms(norms)
     clip = validation.positive("clip", clip)
@@ -65,7 +79,7 @@ def account(
     with StoredLedger(file) as kept:
         for row in track(list(steps)):
             kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")
-        return run_claims(kept, request)
+        return compute_claims(kept, request)
 
 
 def _noise(clip: float, noise_std: float | None, noise_multiplier: float | None) -> float:

@@ -1,4 +1,4 @@
-"""The claim for the population on average: the least epsilon that the deltas of audit records support."""
+"""The claim about the population on average: the smallest epsilon that the deltas of the audit records support."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from bayesdp.claims.claim import Claim
 from bayesdp.claims.epsilon_walk import floor, least_epsilon
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
-from bayesdp.claims.shares import NO_AUDIT, SAMPLED
+from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT, SAMPLED
 
 
 def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, everyone: Claim) -> Claim:
-    """Return the claim at ``request.delta``: proved if exposures were fixed before the run, an estimate otherwise.
+    """Return the claim that delta(epsilon), averaged over the population, is at most ``request.delta``.
 
-    Without a figure, and with a reason, where the audit records are too few to support any epsilon.
+    It is proved if the exposures were fixed before the run and the estimator is monotone, and an estimate otherwise.
+    Every record's delta is an upper bound (rounded exposures, PLD rounded up), so the average errs upwards. The claim
+    has no figure, and a reason instead, where the audit records do not support any epsilon.
     """
     estimator, delta, fixed = request.average_estimator, request.delta, request.fixed_exposures
     claim = Claim(
@@ -26,16 +28,11 @@ def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, e
         method=f"{type(estimator).__name__} on the delta of each audit record",
         samples=records or None,
         gamma=estimator.gamma,
-        assumptions=(
-            SAMPLED,
-            "exposures were fixed before the run"
-            if fixed
-            else "the norms would have been the same, whatever was released before",
-        ),
+        assumptions=(SAMPLED, "exposures were fixed before the run" if fixed else FIXED_NORMS),
         worst_case=everyone,
     )
     if records < 3:
-        return claim.without(NO_AUDIT if not records else f"an average needs 3 audit records, there are {records}")
+        return claim.without(NO_AUDIT if not records else f"an average needs 3 audit records; there are {records}")
     steps, known = figures.plausible_steps, math.isfinite(everyone.epsilon)
     while True:
         epsilons, bounds = figures.walk[:steps], figures.bounds[:steps]

@@ -1,7 +1,7 @@
-"""The paper's claim from a ledger: Student-t over audit records, or over the batches that were drawn.
+"""The paper's claim from a ledger: Student's t over audit records, or over the batches that were drawn.
 
-What is called ``bayesian`` is the first everywhere: in ``Ledger.claims``, ``account`` and ``train``. (The paper's own
-composition, step by step with Hölder's inequality, is ``BayesianAccountant``.)
+The claim named ``bayesian`` is always the one over audit records, in ``Ledger.claims``, ``account`` and ``train``
+alike. (The paper's own composition, step by step with Hölder's inequality, is ``BayesianAccountant``.)
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ import numpy as np
 
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.record_figures import RecordFigures
-from bayesdp.claims.shares import NO_AUDIT
+from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT
 from bayesdp.estimators import StudentT
 from bayesdp.guarantees.clip_bound import LAMBDAS as CLIP_BOUND_LAMBDAS
-from bayesdp.ledger import StoredLedger
-from bayesdp.ledger.bins import BinArray
+from bayesdp.ledger import BinArray, StoredLedger
 from bayesdp.logspace import log_expm1
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import FloatArray, InvalidInputError
 
 LAMBDAS = np.arange(1.0, 65.0)
-_MODEL = "exponentials of costs follow the model behind Student-t"
-_FIXED = "the norms would have been the same, whatever was released before"
+_MODEL = "the exponentials of costs follow the model behind Student-t"
 
 
 def from_audit(figures: RecordFigures, *, delta: float, gamma: float, worst_case: Claim) -> Claim:
-    """Return the claim from the costs K_x of audit records; ``gamma`` is the failure probability at one order.
+    """Return the claim from the costs K_x of audit records; ``gamma`` is the failure probability at each order.
 
-    With the costs of whole runs at hand no Hölder inequality is needed: E_x[e^{K_x}] is estimated once for each order.
+    The costs of whole runs are known, so Hölder's inequality is not needed: E_x[e^{K_x}] is estimated once for each
+    order. All orders together may fail with probability 64 gamma, which is taken out of ``delta``.
     """
     columns = np.searchsorted(CLIP_BOUND_LAMBDAS, LAMBDAS)
     costs = figures.costs[:, columns]
@@ -47,10 +46,11 @@ def from_audit(figures: RecordFigures, *, delta: float, gamma: float, worst_case
 
 
 def from_batches(ledger: StoredLedger, *, delta: float, gamma: float, worst_case: Claim) -> Claim:
-    """Private: return the claim by Hölder over the batches that were drawn, as in the paper.
+    """Return the private claim from the batches that were drawn, composed with Hölder's inequality as in the paper.
 
-    Exposures are known between two nodes of the grid. The mean is taken at the upper ones, the standard deviation from
-    the mean square at the upper and the mean at the lower ones: never less than of the exact norms.
+    The ledger knows every exposure as lying between two nodes of its grid. The mean is taken at the upper nodes; the
+    standard deviation uses the mean square at the upper nodes and the mean at the lower ones. Both are therefore at
+    least those of the exact norms. ``gamma`` is the failure probability of each step at each order.
     """
     steps = ledger.steps
     total = gamma * len(LAMBDAS) * max(steps, 1)
@@ -76,7 +76,7 @@ def _claim(delta: float, gamma: float, worst_case: Claim, method: str, samples: 
         samples=samples,
         gamma=gamma,
         gamma_in_delta=True,
-        assumptions=(_MODEL, _FIXED),
+        assumptions=(_MODEL, FIXED_NORMS),
         private=private,
         worst_case=worst_case,
     )
@@ -91,7 +91,7 @@ def _with_costs(claim: Claim, costs: FloatArray, delta: float) -> Claim:
 
 
 def _too_small(delta: float, gamma: float) -> str:
-    return f"delta={delta:g} is not above the total gamma={gamma:.3g} with which the estimates may fail"
+    return f"delta={delta:g} is not above the total gamma={gamma:.3g}, the probability that the estimates fail"
 
 
 def _bound(noise: float, rate: float, clip: float | None) -> FloatArray:
@@ -102,14 +102,14 @@ def _bound(noise: float, rate: float, clip: float | None) -> FloatArray:
 
 
 class _BatchCosts:
-    """Costs c_t [L] of steps from the private counts of their batches; log-moments of bins are computed once."""
+    """The costs c_t [L] of steps from the private counts of their batches; a bin's log-moments are computed once."""
 
     def __init__(self, ledger: StoredLedger, estimator: StudentT) -> None:
         self._ledger, self._estimator, self._steps = ledger, estimator, ledger.steps
         self._moments: dict[int, FloatArray] = {}
 
     def of_step(self, number: int, bound: FloatArray) -> FloatArray:
-        """Return the cost of one step; that at the clip bound where too few were drawn to say anything."""
+        """Return the cost [L] of one step: the cost at the clip bound if fewer than three records were drawn."""
         batch, steps = self._ledger.private_batch(number), self._steps
         if batch is None or batch.drawn < 3:
             return bound
@@ -128,15 +128,15 @@ class _BatchCosts:
         return np.minimum(estimate / steps, bound)
 
     def _moments_of(self, bins: BinArray) -> FloatArray:
-        """Return log-moments at the exposure of each bin and at the least that is rounded up to it, [K, 2, L]."""
+        """Return log-moments [K, 2, L] at each bin's exposure and at the smallest exposure that is rounded up to it."""
         known = self._ledger.history.bins
         new = np.array([number for number in bins.tolist() if number not in self._moments], np.uint32)
         rates = known.rates_of(new)
-        for at, upper, lower in zip(
+        for number, upper, lower in zip(
             new.tolist(),
             log_moments(rates, known.exposures_of(new), LAMBDAS),
             log_moments(rates, known.exposures_below(new), LAMBDAS),
             strict=True,
         ):
-            self._moments[at] = np.stack([upper, lower])
+            self._moments[number] = np.stack([upper, lower])
         return np.stack([self._moments[number] for number in bins.tolist()])

@@ -1,4 +1,4 @@
-"""A privacy claim: an epsilon that names whom it covers, how surely, and on what assumptions."""
+"""A privacy claim: an epsilon that says whom it covers, how surely, and on what assumptions."""
 
 from __future__ import annotations
 
@@ -15,34 +15,47 @@ Kind = Literal["proved", "ex-post", "estimate", "model-based"]
 Audience = Literal["everyone", "share", "average"]
 Direction = Literal["both", "record in", "record out"]
 
-_WORDS: dict[Kind, str] = {
-    "proved": "This is proved.",
-    "ex-post": "This holds for the run that took place, not for every run the procedure might have made.",
-    "estimate": "This is an estimate, not a bound.",
-    "model-based": "This rests on a statistical model of the data and is not a bound without it.",
-}
-_MEANINGS: dict[Kind, str] = {
-    "proved": "holds for every data set and every run.",
-    "ex-post": "holds for the run that took place, not for every run the procedure might have made.",
-    "estimate": "is not a bound.",
-    "model-based": "rests on a statistical model of the data and is not a bound without it.",
+_KINDS: dict[Kind, str] = {
+    "proved": "Proved: it holds for every data set and every run.",
+    "ex-post": "Ex-post: it holds for the run that took place, not for every run the procedure could have made.",
+    "estimate": "Estimate only: the true value may be higher.",
+    "model-based": "Model-based: it relies on a statistical model of the data and is not a bound without it.",
 }
 _DIRECTIONS: dict[Direction, str] = {
     "both": "",
-    "record in": "It bounds what the release says about someone who was in the data.",
-    "record out": "It bounds what the release says about someone who was not in the data.",
+    "record in": "Record in: it bounds what the release reveals about someone who was in the data.",
+    "record out": "Record out: it bounds what the release reveals about someone who was not in the data.",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One guarantee; frozen, comparable, and printed as a sentence.
+    """One figure of privacy with everything that belongs to it; frozen, comparable, and printed as a sentence.
 
-    ``gamma`` is the probability that the sample misled the estimator, ``gamma_in_delta`` says that it is already
-    part of delta; ``samples`` is the number of audit records behind the claim and ``group`` the group of them.
-    ``private`` marks figures computed from training members: not for release. ``worst_case`` is the claim for everyone
-    at the same noise, which stands beside every other. Where nothing can be claimed, ``epsilon`` is infinite and
-    ``reason`` says why.
+    The claim is that the release is (``epsilon``, ``delta``)-private for its ``audience``, in the sense of its
+    ``kind`` and ``direction``, except with probability ``gamma``. Where nothing can be claimed, ``epsilon`` is
+    infinite and ``reason`` says why.
+
+    Attributes:
+        epsilon: The privacy loss; printed figures are rounded up, never down.
+        delta: The probability that the guarantee may fail.
+        audience: Whom it covers: "everyone", a "share" of the population, or the population on "average".
+        direction: "record out" bounds what is revealed about people who were not in the data, "record in" about
+            people who were, "both" about either.
+        kind: "proved" (every data set, every run), "ex-post" (the run that took place), "estimate" (not a bound) or
+            "model-based" (not a bound unless a statistical model of the data is right).
+        method: How the figure was computed.
+        share: The fraction of the population that is covered, if ``audience`` is "share".
+        group: The group of audit records the claim is about, if it is about one.
+        samples: The number of audit records behind the claim.
+        gamma: The probability that the sample misled the estimator.
+        gamma_in_delta: Whether ``gamma`` is already part of ``delta``.
+        order: The order lambda at which the figure was computed, where there is a single one.
+        assumptions: What the figure assumes, besides noise, clipping and sampling as recorded.
+        notes: Sentences a reader of the figure should see.
+        reason: Why there is no figure, if there is none.
+        private: Whether it was computed from training members, and is therefore not for release.
+        worst_case: The claim for everyone at the same noise, which accompanies every other claim.
     """
 
     epsilon: float
@@ -64,7 +77,7 @@ class Claim:
     worst_case: Claim | None = None
 
     def for_whom(self) -> str:
-        """The people whom it covers."""
+        """Return the words for the people the claim covers: "For everyone", "For at least 99 % of people ..."."""
         people = "people like those in the audit set" if self.samples else "people like those sampled"
         if self.group is not None:
             people += f" in group {self.group!r}"
@@ -75,20 +88,20 @@ class Claim:
         }[self.audience]
 
     def figure(self) -> str:
-        """epsilon and delta, never rounded below themselves; or why there is none."""
+        """Return epsilon and delta as text, rounded up and never down; or why there is no figure."""
         if math.isinf(self.epsilon):
             return f"no claim at delta = {self.delta:g}: {self.reason}" if self.reason else "no finite epsilon"
         return f"epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
 
     def statement(self) -> str:
-        """The claim in words, with its caveats."""
+        """Return the claim in sentences, with its caveats, followed by the worst case."""
         parts = [self.headline()] + ([] if self.reason else self._caveats())
         if self.worst_case is not None:
             parts.append(self.worst_case.statement())
         return " ".join(parts)
 
     def headline(self, *, with_kind: bool = False) -> str:
-        """Whom it covers, how surely, and the figure."""
+        """Return one line: whom the claim covers, how surely, the figure, and how it was computed."""
         sure = self.gamma and not self.gamma_in_delta and not self.reason
         surely = f", with {confidence(self.gamma)} confidence" if sure else ""
         how = f"{self.kind}; {self.method}" if with_kind else self.method
@@ -96,7 +109,7 @@ class Claim:
         return f"{self.for_whom()}{surely}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
 
     def _caveats(self) -> list[str]:
-        parts = [_WORDS[self.kind]]
+        parts = [_KINDS[self.kind]]
         if self.gamma_in_delta:
             parts.insert(0, f"delta includes {self.gamma:.3g} for a misleading sample.")
         if _DIRECTIONS[self.direction]:
@@ -109,21 +122,24 @@ class Claim:
         return self.statement()
 
     def with_figure(self, epsilon: float, **changes: Any) -> Claim:
-        """The same with another epsilon and whatever else changes; an infinite one needs a reason."""
+        """Return a copy with this epsilon and whatever else changes; an infinite epsilon gets a reason."""
         reason = self.reason
         if math.isinf(epsilon) and reason is None:
             reason = "the noise is too small for these norms"
         return replace(self, epsilon=epsilon, reason=reason, **changes)
 
     def without(self, reason: str) -> Claim:
-        """The same without any figure."""
+        """Return a copy that claims nothing, and says why."""
         return replace(self, epsilon=math.inf, reason=reason)
 
     def for_rows(self, rows: int) -> Claim:
-        """The same for one person with so many rows: group privacy, at a larger epsilon and delta.
+        """Return the claim for a person with up to ``rows`` rows, by group privacy: epsilon and delta both grow.
 
-        For claims about everyone, and for the paper's average (its Proposition 4). What holds for a share of single
-        records says nothing about several rows of one person.
+        Defined for claims about everyone, and for the paper's average (its Proposition 4). A claim about a share of
+        single records implies nothing about several rows of one person, and neither do other averages.
+
+        Raises:
+            InvalidInputError: For any other claim, or if ``rows`` is not a whole number of at least 1.
         """
         if self.audience != "everyone" and self.kind != "model-based":
             raise refuse("audience", self.audience, "a claim for everyone, or the paper's average")
@@ -139,7 +155,7 @@ class Claim:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; an infinite epsilon becomes None."""
+        """Return the attributes as plain values for JSON, with the statement; an infinite epsilon becomes None."""
         values = asdict(self)
         values["epsilon"] = finite_or_none(self.epsilon)
         values["worst_case"] = self.worst_case.to_dict() if self.worst_case else None
@@ -147,34 +163,37 @@ class Claim:
         return values
 
     def to_markdown(self) -> str:
-        """Return a Markdown table for a model card, followed by that of the worst case."""
+        """Return a Markdown table for a model card, followed by the table of the worst case."""
         return "\n".join(markdown_table(claim.table_lines()) for claim in self._with_worst_case())
 
     def _repr_html_(self) -> str:
-        """Return an HTML table for a notebook, followed by that of the worst case."""
+        """Return an HTML table for a notebook, followed by the table of the worst case."""
         return "".join(html_table(claim.table_lines()) for claim in self._with_worst_case())
 
     def _with_worst_case(self) -> list[Claim]:
         return [self] if self.worst_case is None else [self, self.worst_case]
 
     def rests_on(self) -> list[str]:
-        """Return in sentences what the figure rests on: its kind, its direction, assumptions, notes."""
+        """Return sentences that say what the figure rests on: its kind, direction, assumptions and notes.
+
+        Empty if nothing is claimed.
+        """
         if self.reason:
             return []
         direction = _DIRECTIONS[self.direction]
         return [
-            f"{self.kind}: {_MEANINGS[self.kind]}",
-            *([f"{self.direction}: {direction}"] if direction else []),
-            *(f"assumed: {text}." for text in self.assumptions),
+            _KINDS[self.kind],
+            *([direction] if direction else []),
+            *(f"Assumption: {text}." for text in self.assumptions),
             *self.notes,
         ]
 
     def table_lines(self) -> list[tuple[str, str]]:
-        """Return what a table says about the claim, as (name, value); the first line is the figure."""
+        """Return the lines (name, value) of a table about the claim; the first is (for whom, figure)."""
         lines = [(self.for_whom(), self.figure())]
         if not self.reason:
-            lines += [("kind", f"{self.kind}: {_MEANINGS[self.kind]}"), ("method", self.method)]
-            lines.append(("direction", ": ".join(filter(None, [self.direction, _DIRECTIONS[self.direction]]))))
+            lines += [("kind", _KINDS[self.kind]), ("method", self.method)]
+            lines.append(("direction", _DIRECTIONS[self.direction] or self.direction))
         if self.gamma and not self.reason:
             where = ", inside delta" if self.gamma_in_delta else ""
             lines.append(("confidence", f"{confidence(self.gamma)} (gamma = {self.gamma:.3g}{where})"))

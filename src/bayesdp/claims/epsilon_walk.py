@@ -1,9 +1,9 @@
-"""The average delta over the population at some epsilon, and the least epsilon that the audit records support.
+"""The walk to the smallest epsilon at which the audit records support that the average delta is small enough.
 
-Hypotheses "the average delta at epsilon_j exceeds delta" are tested along a fixed grid that goes down from the worst
-case, each at level gamma, until one cannot be rejected. The average falls with epsilon, so among the false claims the
-first is the one with the largest epsilon, and the walk passes it with probability at most gamma: no further
-correction is due. (Bisection would pay for every test.)
+The hypotheses "the average delta at epsilon_j exceeds delta" are tested along a fixed grid that goes down from the
+worst case, each at level gamma, until one cannot be rejected. The average delta falls as epsilon grows, so all false
+claims lie below the true ones, and the walk meets the one with the largest epsilon first. It passes that one with
+probability at most gamma: no correction for the number of tests is needed. (Bisection would need one.)
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bayesdp.estimators import DistributionFree
 from bayesdp.validation import FloatArray
 
 STEP = 0.99
-_STEPS = 920  # the last epsilon is below a ten thousandth of the first
+_STEPS = 920  # the last epsilon is less than a ten-thousandth of the first
 _WITHOUT_WORST_CASE = 100.0
 
 
 def walk(worst_case: float) -> FloatArray:
-    """The fixed grid of epsilons, [G], falling; it depends on the settings of the run only."""
+    """Return the grid of epsilons [G], falling from the worst case; it depends only on the settings of the run."""
     if worst_case == 0:
         return np.zeros(1)
     first = worst_case if math.isfinite(worst_case) else _WITHOUT_WORST_CASE
@@ -31,7 +31,7 @@ def walk(worst_case: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class Walked:
-    """The least epsilon that was supported, infinite if none was, and whether the walk went on to the end."""
+    """The smallest epsilon that was supported, infinite if none was, and whether the walk reached the end."""
 
     epsilon: float
     to_the_end: bool
@@ -46,9 +46,9 @@ def least_epsilon(
     *,
     known: bool,
 ) -> Walked:
-    """Walk down ``epsilons`` [g] given the records' deltas there, [m, g], and those of the worst case [g].
+    """Walk down ``epsilons`` [g], given the records' deltas there, [m, g], and the worst case's deltas ``bounds`` [g].
 
-    ``known`` says that the first holds for everyone.
+    ``known`` says that the first epsilon needs no test because it holds for everyone.
     """
     supported = float(epsilons[0]) if known else math.inf
     for number in range(1 if known else 0, len(epsilons)):
@@ -60,6 +60,9 @@ def least_epsilon(
 
 
 def floor(estimator: DistributionFree, samples: int, epsilons: FloatArray, bounds: FloatArray, delta: float) -> float:
-    """The least of the epsilons [g] that so many samples could support if all their deltas were 0; 0 if all."""
+    """Return the smallest of the epsilons [g] that ``samples`` records could support if all their deltas were 0.
+
+    0 means that every epsilon is within reach.
+    """
     reachable = estimator.floor(samples) * bounds <= delta
     return 0.0 if reachable.all() else float(epsilons[max(int(np.argmin(reachable)) - 1, 0)])

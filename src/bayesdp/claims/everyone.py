@@ -1,4 +1,4 @@
-"""The claim for everyone: the worst case of the steps in a ledger, and what it rests on."""
+"""The claim for everyone: the worst case of the steps in a ledger, with the caveats it rests on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from dataclasses import replace
 from bayesdp.claims.claim import Claim
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import StoredLedger
-from bayesdp.ledger.caveats import CAVEATS, Caveat
+from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
 
 _UNCLIPPED = "a step without a clip bound has no worst case"
 
 
 def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | None = None) -> WorstCase:
-    """Return classic differential privacy of all steps of a ledger, and of ``more`` to come, for everyone."""
+    """Return classic differential privacy for everyone: of all steps in a ledger, and of ``more`` to come.
+
+    An infinite epsilon with a reason if a step had no clip bound.
+    """
     history = ledger.history
     if not history.clipped:
         worst = WorstCase(
@@ -34,14 +36,14 @@ def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | N
 
 
 def ledger_clip_bound(ledger: StoredLedger, more: RepeatedStep | None = None) -> ClipBound | None:
-    """Return a record that is at the clip bound in every step of a ledger; None if a step had no bound."""
+    """Return the costs of a record that is at the clip bound in every step; None if a step had no clip bound."""
     if not ledger.history.clipped:
         return None
     return ClipBound.of(ledger.history.repeated_steps(MOST_SETTINGS, more))
 
 
 def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
-    """Return the worst case as a claim; no more than an estimate where a caveat weakens it."""
+    """Return the worst case as a claim; a caveat that weakens everything turns it into an estimate."""
     claim = Claim(
         epsilon=worst.epsilon,
         delta=worst.delta,
@@ -55,10 +57,14 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
 
 
 def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
-    """Return a claim that says what the steps rest on; no more than an estimate where that weakens it."""
+    """Return the claim with the caveats of the steps among its assumptions.
+
+    A bound becomes an estimate if a caveat weakens it: one that weakens "everything", or, unless the claim is for
+    everyone, one that weakens "audit".
+    """
     weakening = {"everything"} if claim.audience == "everyone" else {"everything", "audit"}
     is_bound = claim.kind in ("proved", "ex-post")
     weakened = is_bound and any(caveat.weakens in weakening for caveat in caveats)
-    said = tuple(caveat.text for caveat in caveats if caveat.weakens in {"nothing", *weakening})
+    assumed = tuple(caveat.text for caveat in caveats if caveat.weakens in {"nothing", *weakening})
     kind = "estimate" if weakened else claim.kind
-    return replace(claim, kind=kind, assumptions=(*claim.assumptions, *said))
+    return replace(claim, kind=kind, assumptions=(*claim.assumptions, *assumed))

@@ -1,9 +1,9 @@
-"""What a realised run has cost each record, with no assumption on how its steps depended on each other.
+"""What a finished run has cost each record, without assuming anything about how its steps depended on each other.
 
-For a record x that was left out, let L = log p(w | without x) / p(w | with x) of the released outputs w, and K(lambda)
-its costs, which build up along the run. Then e^{lambda L - K(lambda)} has mean at most 1: step by step it is a
-supermartingale, however later steps depend on earlier outputs. So has a mixture over orders with weights w_j declared
-beforehand, and by Markov
+For a record x that was left out, let L = log p(w | without x) / p(w | with x) for the released outputs w, and let
+K(lambda) be its costs, which accumulate along the run. Then e^{lambda L - K(lambda)} has mean at most 1: step by step
+it is a supermartingale, however later steps depend on earlier outputs. The same holds for a mixture over orders with
+weights w_j declared beforehand, so that by Markov's inequality
 
     Pr[L > epsilon] <= delta   for the root epsilon of   sum_j w_j e^{lambda_j epsilon - K(lambda_j)} = 1 / delta.
 """
@@ -19,15 +19,16 @@ from bayesdp.validation import FloatArray
 
 ORDERS = np.array([*SNAPSHOT_LAMBDAS, 512, 1024], np.float64)
 WEIGHTS = np.array([0.12] * len(SNAPSHOT_LAMBDAS) + [0.02, 0.02])
-"""Declared once and for all: most on the orders of ordinary runs, little on those of very quiet ones."""
-_MOST_STEPS = 60  # usually five are enough; stopping early is safe
+"""Fixed once and for all: most weight on the orders that suit ordinary runs, little on those of very quiet runs."""
+_MOST_STEPS = 60  # usually five are enough; stopping early leaves epsilon too large, never too small
 
 
 def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
-    """The root for each record, [m], never below it, from costs [m, L] at ``ORDERS``; 0 for a record without any.
+    """Return each record's ex-post epsilon, [m], from its costs [m, L] at ``ORDERS``.
 
-    One order alone gives a bound above the root; the logarithm of the mixture is convex in epsilon and grows, so that
-    Newton's steps come down to the root and never pass it.
+    The result is never below the exact root; it is 0 for a record that cost nothing, and infinite if all its costs
+    are. The search starts at the bound of the best single order, which lies above the root. The logarithm of the
+    mixture is convex and increasing in epsilon, so Newton's method descends towards the root and never passes it.
     """
     target = -math.log(delta) * (1 + 2.0**-50) + 2.0**-50
     exponents = np.log(WEIGHTS) - costs
@@ -45,7 +46,7 @@ def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
 
 
 def _log_mixture(exponents: FloatArray, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Its logarithm at each record's epsilon, and the derivative: the mean order."""
+    """Return the logarithm of the mixture at each record's epsilon, [m], and its derivative, the mean order, [m]."""
     logs = exponents + ORDERS * epsilons[:, None]
     largest = logs.max(axis=1)
     with np.errstate(under="ignore"):

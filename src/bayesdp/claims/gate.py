@@ -1,13 +1,14 @@
-"""The gate: a promise declared before training, and one bit afterwards, met or not met.
+"""The gate: a promise declared before training, and a single bit afterwards: met or not met.
 
-A budget B at one order lambda is fixed before the run, so that c_lambda e^{B - lambda epsilon} = delta. The model is
-released only if at most k of m audit records paid more than B, k such that more than 1 - share of such people would
-pass with probability at most gamma. Then, on average over the population, (epsilon, delta') holds for
+A budget B at one order lambda is fixed before the run such that c_lambda e^{B - lambda epsilon} = delta. The model is
+released only if at most k of the m audit records cost more than B. The number k is the largest for which a population
+with more than a fraction 1 - share of such people would pass with probability at most gamma. Then (epsilon, delta')
+holds on average over the population, with
 
     record out: delta' = delta + (1 - share) + gamma,      record in: delta' = delta + e^epsilon (1 - share + gamma),
 
-however the steps depend on each other (docs/theory.md has the proof). Nothing but the one bit may be read off the audit
-set, or it was not fixed beforehand.
+however the steps depend on each other (docs/theory.md has the proof). Only that one bit may be read from the audit set
+before the release: whoever looks at more could adapt to it, and the promise would no longer be fixed beforehand.
 """
 
 from __future__ import annotations
@@ -30,9 +31,20 @@ from bayesdp.validation import FloatArray, refuse
 
 @dataclass(frozen=True)
 class Gate:
-    """What is declared: (epsilon, delta) for a share of the population, and gamma, with ``records`` audit records.
+    """The promise itself: (epsilon, delta) for a share of the population, checked on ``records`` audit records.
 
-    ``order`` is the lambda at which costs are counted; by default the one that leaves most to a Gaussian step.
+    Pass it to ``Ledger.create(path, gate=...)`` before the first step: it becomes part of the ledger's hash chain.
+
+    Attributes:
+        epsilon: The privacy loss that a covered person may have, at ``delta``.
+        delta: The failure probability for a covered person; ``claims`` says which delta results for the population.
+        share: The fraction of the population that must stay within the budget.
+        gamma: The probability that a population with too few such people passes all the same.
+        records: The number of audit records; at least as many as ``share`` and ``gamma`` need.
+        order: The order lambda at which costs are counted. By default the one at which a Gaussian step may be loudest.
+
+    Raises:
+        InvalidInputError: For values out of range, too few records, or an order whose budget is not above 0.
     """
 
     epsilon: float
@@ -67,27 +79,33 @@ class Gate:
 
     @property
     def budget(self) -> float:
-        """B, which a record may cost at ``at``."""
+        """The budget B: the most that a record may cost at the order ``at``."""
         return float(costs_for(np.array([self.at]), self.epsilon, self.delta)[0])
 
     @property
     def allowed(self) -> int:
-        """k: the most audit records that may have paid more; the largest k with Pr[Bin(m, 1-share) <= k] <= gamma.
+        """How many audit records may cost more than the budget: the largest k with Pr[Bin(m, 1-share) <= k] <= gamma.
 
-        That is Pr[Bin(m, share) >= m - k]: the same count as for a share.
+        This probability is Pr[Bin(m, share) >= m - k], so k follows from the rank of an order statistic.
         """
         rank = order_statistic_rank(self.records, self.share, self.gamma)
         assert rank is not None  # enough records were declared
         return self.records - rank
 
     def met(self, costs: FloatArray) -> bool:
-        """Whether at most ``allowed`` records have costs [m], at order ``at``, above the budget."""
+        """Return whether at most ``allowed`` of the costs [m], at the order ``at``, exceed the budget.
+
+        NaN counts as exceeding it. Raises InvalidInputError if there is not one cost for each declared record.
+        """
         if costs.shape != (self.records,):
             raise refuse("len(costs)", len(costs), f"one cost for each of the {self.records} audit records declared")
         return int(np.count_nonzero(~(costs <= self.budget))) <= self.allowed
 
     def claims(self, *, met: bool, worst_case: Claim | None = None) -> tuple[Claim, Claim]:
-        """What is proved if the gate was met: record out, record in."""
+        """Return the claims (record out, record in): proved on average if the gate was met, without a figure if not.
+
+        They contain nothing about the audit records except whether the gate was met.
+        """
         missed = 1 - self.share + self.gamma
         claim = Claim(
             epsilon=self.epsilon if met else math.inf,
@@ -101,10 +119,10 @@ class Gate:
             order=self.at,
             assumptions=(
                 "the audit records were drawn from the population and not used to train or to choose",
-                "nothing but whether the gate was still met was read off them before release",
+                "before release, nothing was read from the audit records except whether the gate was still met",
                 "the run was made once, not repeated until the gate was met",
             ),
-            notes=("delta includes the share that is not covered, and gamma.",),
+            notes=("delta includes the share that is not covered and gamma.",),
             reason=None if met else "the gate declared before the run was not met",
             worst_case=worst_case,
         )
@@ -112,12 +130,12 @@ class Gate:
         return claim, claim.with_figure(claim.epsilon, delta=inward, direction="record in")
 
     def to_json(self) -> str:
-        """Text for the settings of a ledger."""
+        """Return the gate as text for the settings of a ledger."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> Gate:
-        """From the text that ``to_json`` gave."""
+        """Return the gate that ``to_json`` wrote."""
         values: dict[str, Any] = json.loads(text)
         return Gate(**values)
 

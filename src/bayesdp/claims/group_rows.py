@@ -1,4 +1,4 @@
-"""The worst case of a person with several rows: group privacy at its best."""
+"""The worst case for a person with several rows: group privacy, at the best epsilon for a single row."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from bayesdp import properties
 from bayesdp.claims.claim import Claim
 from bayesdp.guarantees.clip_bound import ClipBound
 
-_EPSILONS = np.geomspace(1, 1024, 2000)  # of one row, over the worst case of one row
-_LEAST_DELTA = 1e-11  # below it profiles are no better than Rényi divergences
+_EPSILONS = np.geomspace(1, 1024, 2000)  # epsilons of one row, as multiples of its worst case
+_LEAST_DELTA = 1e-11  # below this delta profiles are no better than Rényi divergences
 
 
 def rows_claim(clip_bound: ClipBound | None, everyone: Claim, rows: int) -> Claim:
-    """For everyone with up to so many rows, at the same delta.
+    """Return the claim for everyone with up to ``rows`` rows, at the same delta as ``everyone``.
 
-    One row has (epsilon, delta(epsilon)) for every epsilon. The least for which group privacy keeps to delta is taken.
+    A single row satisfies (epsilon, delta(epsilon))-DP for every epsilon. The result uses the smallest epsilon of a
+    fixed grid at which group privacy keeps the group's delta within ``everyone.delta``, so it errs upwards.
     """
     claim = replace(
         everyone,
@@ -29,7 +30,7 @@ def rows_claim(clip_bound: ClipBound | None, everyone: Claim, rows: int) -> Clai
     if clip_bound is None or math.isinf(everyone.epsilon):
         return claim
     if everyone.epsilon == 0:
-        return claim.without("at an epsilon of 0 for one row nothing follows for several")
+        return claim.without("an epsilon of 0 for one row implies nothing for several rows")
     epsilons = everyone.epsilon * _EPSILONS
     small = max(_LEAST_DELTA, everyone.delta * math.exp(-min(rows * everyone.epsilon, 700.0)))
     deltas = np.minimum(*(clip_bound.deltas(epsilons, delta) for delta in (everyone.delta, small)))

@@ -1,4 +1,4 @@
-"""Figures per record, which claims are made of: costs and profiles of audit records, and those at the clip bound."""
+"""Figures per record, from which claims are made: costs and profiles of audit records, and of the clip bound."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian
 from bayesdp.profiles.conversion import record_deltas, record_epsilons
 from bayesdp.validation import FloatArray
 
-_MIDDLE = 8.0  # the order at which rounding to few kinds of steps is kept small
-_FURTHER = 0.6  # profiles often support an average epsilon below that of Rényi divergences by such a factor
-_COARSER_GRID = 1e-3  # of epsilon, for a table of many deltas
+_MIDDLE = 8.0  # the order at which rounding to a few kinds of steps should add little
+_FURTHER = 0.6  # profiles often support an average epsilon smaller than Rényi divergences do, by about this factor
+_COARSER_GRID = 1e-3  # spacing of epsilons, for a table of many deltas
 _EX_POST = np.searchsorted(LAMBDAS, ORDERS)
 
 
 class RecordFigures:
-    """Costs and profiles of the audit records of a ledger; computed when first asked for."""
+    """Costs and profiles of the m audit records of a ledger at one delta; computed on first use and then kept.
+
+    All figures err upwards: exposures are rounded up in the ledger and again to kinds of steps, and profiles are
+    rounded up. ``worst_case`` is the epsilon for everyone, which caps the estimates and starts the walk.
+    """
 
     def __init__(
         self, ledger: StoredLedger, delta: float, worst_case: float, precision: Precision | None = None
@@ -36,7 +40,7 @@ class RecordFigures:
 
     @cached_property
     def costs(self) -> FloatArray:
-        """K_x of every audit record, [m, L], nowhere above that of the clip bound."""
+        """The costs K_x of every audit record, [m, L], capped at those of the clip bound."""
         costs = self._ledger.costs(LAMBDAS)
         return costs if self.clip_bound is None else np.minimum(costs, self.clip_bound.costs)
 
@@ -46,29 +50,30 @@ class RecordFigures:
         return self.ex_post_at(self._delta)
 
     def ex_post_at(self, delta: float) -> FloatArray:
-        """The same at another delta."""
+        """Return the ex-post epsilon of every audit record, [m], at any delta."""
         return ex_post_epsilons(self.costs[:, _EX_POST], delta)
 
     @cached_property
     def estimates(self) -> FloatArray:
-        """The epsilon of every audit record at its exposures, [m], as if they had been fixed before the run."""
+        """The epsilon of every audit record, [m], as if its exposures had been fixed before the run."""
         renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
         return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
 
     def estimates_at(self, deltas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-        """Estimates at several deltas, [m, D], together and on a coarser grid; the worst case may be smaller.
+        """Return estimates at several deltas, [m, D], and each record's delta at epsilon = 0, [m].
 
-        And delta at epsilon = 0, [m]: the total variation distance between outputs with and without the record.
+        The latter is the total variation distance between outputs with and without the record. Estimates are computed
+        together on a coarser grid, which makes them slightly larger, and are not capped at the worst case.
         """
         renyi = np.stack([record_epsilons(self.costs, LAMBDAS, delta) for delta in deltas], axis=1)
         if self._unsampled:
-            found = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
+            epsilons = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
             distances = gaussian_delta(self._exposures, 0.0)
         else:
             coarser = self._precision or Precision(grid=_COARSER_GRID)
-            both = profiles(self._counts, deltas, epsilons=[0.0], precision=coarser)
-            found, distances = both.epsilon, both.delta[:, 0]
-        return np.minimum(found, renyi), distances
+            computed = profiles(self._counts, deltas, epsilons=[0.0], precision=coarser)
+            epsilons, distances = computed.epsilon, computed.delta[:, 0]
+        return np.minimum(epsilons, renyi), distances
 
     @property
     def method(self) -> str:
@@ -77,13 +82,13 @@ class RecordFigures:
 
     @cached_property
     def bounds(self) -> FloatArray:
-        """delta of everyone at each epsilon of the walk, [G]; 1 without a clip bound."""
+        """The worst case's delta at each epsilon of the walk, [G]; 1 without a clip bound."""
         if self.clip_bound is None:
             return np.ones(len(self.walk))
         return self.clip_bound.deltas(self.walk, self._delta, self._precision)
 
     def deltas(self, steps: int) -> FloatArray:
-        """delta of every audit record at the first epsilons of the walk, [m, g]."""
+        """Return every audit record's delta at the first ``steps`` epsilons of the walk, [m, g]."""
         first = self._first[1]
         known = first.shape[1]
         if steps <= known:
@@ -92,7 +97,7 @@ class RecordFigures:
 
     @cached_property
     def plausible_steps(self) -> int:
-        """How many epsilons of the walk an average will hardly pass: somewhat beyond that of Rényi divergences."""
+        """How far down the walk an average is likely to get: somewhat beyond where Rényi divergences end."""
         low, high = 0, len(self.walk) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -106,7 +111,7 @@ class RecordFigures:
 
     @property
     def _exposures(self) -> FloatArray:
-        """Without sampling, of all steps together, [m]: K(1) is the sum of squared exposures."""
+        """The exposure of all steps together, [m], without sampling: the root of K(1), the sum of squared exposures."""
         return np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)
 
     @property
@@ -119,9 +124,9 @@ class RecordFigures:
         return exposure_counts(self._ledger.step_counts(), middle, _MIDDLE)
 
     def _profiles_at(self, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Epsilons [m] at delta, and deltas [m, g] at epsilons: exact without sampling, PLD otherwise."""
+        """Return epsilons [m] at delta, and deltas [m, g] at ``epsilons``: exact without sampling, by PLD otherwise."""
         if self._unsampled:
             exposures = self._exposures
             return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
-        found = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
-        return found.epsilon, found.delta
+        computed = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
+        return computed.epsilon, computed.delta

@@ -1,4 +1,4 @@
-"""What is asked of a ledger: checked once, before anything is computed or written."""
+"""Which claims are wanted: checked once, before anything is computed or written."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ESTIMATORS: dict[str, type[DistributionFree]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimRequest:
-    """The arguments of ``Ledger.claims``, which says what they mean.
+    """The arguments of ``Ledger.claims``, which explains them, and ``paper_gamma``.
 
-    ``paper_gamma`` is the failure probability of the paper's estimator at one order. Raises InvalidInputError for
-    anything that cannot be asked.
+    ``paper_gamma`` is the failure probability of the paper's estimator at each order. Values are converted to their
+    proper types, so that equal requests compare equal. Raises InvalidInputError for values out of range.
     """
 
     delta: float = 1e-5
@@ -49,5 +49,5 @@ class ClaimRequest:
 
     @property
     def average_estimator(self) -> DistributionFree:
-        """The estimator of the average, at gamma."""
+        """The estimator of the average, with failure probability gamma."""
         return ESTIMATORS[self.estimator](gamma=self.gamma)

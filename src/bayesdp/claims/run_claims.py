@@ -20,21 +20,35 @@ from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
 from bayesdp.claims.statement import statement, to_html, to_markdown
 from bayesdp.formatting import confidence, finite_or_none
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import StoredLedger
-from bayesdp.ledger.caveats import CAVEATS, Caveat
+from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.profiles import Precision
 from bayesdp.validation import refuse
 
 
 @dataclass(frozen=True)
 class RunClaims(Sequence[Claim]):
-    """The claims of a run by whom they cover; also a sequence of all of them, the worst case first.
+    """All claims of a run: by name, and as a sequence of ``Claim`` that starts with the worst case.
 
-    ``everyone``: the worst case. ``for_rows``: the same for a person with several rows, if that was asked for.
-    ``shares``, ``groups``: for each share what is sure (``ex_post``) and what is estimated (``estimate``), for everyone
-    like the audit records and by group of them. ``average``, ``bayesian``: on average, without and with the paper's
-    model. ``gate``: record out and record in, if a gate was declared. ``private``: what comes from training members, if
-    that was asked for by name.
+        claims = ledger.claims()
+        claims.everyone.epsilon, claims.share(0.99).ex_post.epsilon, claims.average.reason
+        print(claims.statement())
+
+    Printed, it is the statement; in a notebook, a table for each claim. Two objects are equal if all their claims are.
+
+    Attributes:
+        worst_case: Classic differential privacy of the run, with the figures of each accountant.
+        everyone: The same as a claim.
+        for_rows: The claim for a person with several rows, if it was requested.
+        shares: For each requested share the pair ``ex_post`` (sure for this run) and ``estimate``; see ``share``.
+            Empty without audit records.
+        groups: The same for every group of audit records, by its name.
+        average: The claim about the population on average, without a model of the data.
+        bayesian: The paper's claim, which relies on one.
+        gate: The claims (record out, record in) of the gate that was declared before the run; empty without a gate.
+        private: What was computed from training members; empty unless it was requested.
+        request: What was asked for.
+        seal: The seal of the ledger when the claims were made.
+        figures: Costs and profiles of the audit records, from which the claims were made.
     """
 
     worst_case: WorstCase
@@ -43,27 +57,31 @@ class RunClaims(Sequence[Claim]):
     shares: tuple[ShareClaims, ...]
     groups: dict[str, tuple[ShareClaims, ...]]
     average: Claim
-    estimator: str
-    "The name of the estimator of the average."
     bayesian: Claim
     gate: tuple[Claim, ...]
     private: tuple[Claim, ...]
+    request: ClaimRequest = field(compare=False, repr=False)
+    seal: str = field(compare=False, repr=False)
     figures: RecordFigures = field(compare=False, repr=False)
-    "Costs and profiles of the records, which the claims were made of."
 
-    def share(self, share: float) -> ShareClaims:
-        """Return the two claims for a share that was asked for, ``.ex_post`` and ``.estimate``.
+    def share(self, share: float, *, group: str | None = None) -> ShareClaims:
+        """Return the two claims about a requested share, ``.ex_post`` and ``.estimate``; of one group, if it is named.
 
-        Raises InvalidInputError for a share that was not asked for, or if there are no audit records.
+        Raises:
+            InvalidInputError: For a share that was not requested, for a group that does not exist, and for any share
+                if there are no audit records.
         """
-        for pair in self.shares:
+        if group is not None and group not in self.groups:
+            raise refuse("group", group, f"one of the groups of audit records: {', '.join(self.groups) or 'none'}")
+        pairs = self.shares if group is None else self.groups[group]
+        for pair in pairs:
             if pair.ex_post.share == share:
                 return pair
-        known = ", ".join(f"{pair.ex_post.share:g}" for pair in self.shares) or "none, as there are no audit records"
-        raise refuse("share", share, f"one of the shares that were asked for: {known}")
+        known = ", ".join(repr(pair.ex_post.share) for pair in pairs) or "none, as a share needs audit records"
+        raise refuse("share", share, f"one of the requested shares: {known}")
 
     def all(self) -> list[Claim]:
-        """Return every claim, the worst case first."""
+        """Return every claim as a new list, the worst case first."""
         pairs = [*self.shares, *(pair for group in self.groups.values() for pair in group)]
         return [
             self.everyone,
@@ -89,7 +107,7 @@ class RunClaims(Sequence[Claim]):
         return iter(self.all())
 
     def statement(self) -> str:
-        """Return all claims in words, and below them what they rest on."""
+        """Return all claims in words, one per line, and below them what they rest on."""
         return statement(self)
 
     def __str__(self) -> str:
@@ -104,21 +122,24 @@ class RunClaims(Sequence[Claim]):
         return to_html(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: figures that cannot be claimed are None with a reason."""
+        """Return the figures as plain values for JSON; a figure that cannot be claimed is None, with a reason."""
         values: dict[str, Any] = {
             "worst_case": self.worst_case.to_dict(),
             "bayesian": {**_figures(self.bayesian), "lambda": self.bayesian.order},
-            "shares": [_share(pair) for pair in self.shares],
-            "average": {**_figures(self.average), "estimator": self.estimator},
+            "shares": [_share_figures(pair) for pair in self.shares],
+            "average": {**_figures(self.average), "estimator": self.request.estimator},
         }
         if self.groups:
-            values["groups"] = {name: [_share(pair) for pair in group] for name, group in self.groups.items()}
+            values["groups"] = {name: [_share_figures(pair) for pair in pairs] for name, pairs in self.groups.items()}
         if self.for_rows is not None:
             values["rows"] = self.for_rows.to_dict()
         return values
 
     def resting_on(self, caveats: Sequence[Caveat]) -> RunClaims:
-        """Return the claims with what the steps rest on said in each; the one for everyone says it already."""
+        """Return a copy in which every claim names the caveats of the steps; the one for everyone names them already.
+
+        A claim that a caveat weakens becomes an estimate.
+        """
 
         def both(pairs: Sequence[ShareClaims]) -> tuple[ShareClaims, ...]:
             return tuple(
@@ -147,7 +168,7 @@ def _figures(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _share(pair: ShareClaims) -> dict[str, Any]:
+def _share_figures(pair: ShareClaims) -> dict[str, Any]:
     sure, estimate = pair.ex_post, pair.estimate
     return {
         "share": sure.share,
@@ -160,13 +181,16 @@ def _share(pair: ShareClaims) -> dict[str, Any]:
     }
 
 
-def run_claims(ledger: StoredLedger, request: ClaimRequest, precision: Precision | None = None) -> RunClaims:
-    """Compute everything that may be said about the run of a ledger."""
+def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Precision | None = None) -> RunClaims:
+    """Compute everything that may be said about the run of a ledger: the work behind ``Ledger.claims``.
+
+    ``precision`` trades the time for profiles of records against their tightness; any setting errs upwards.
+    """
     delta, gamma, records = request.delta, request.paper_gamma, ledger.audit_records
     gate = declared_gate(ledger)
     worst = ledger_worst_case(ledger, delta)
-    rests_on = [CAVEATS[name] for name in ledger.history.caveats]
-    everyone = everyone_claim(worst, rests_on)
+    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    everyone = everyone_claim(worst, caveats)
     figures = RecordFigures(ledger, delta, worst.epsilon, precision)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})
     met = gate is not None and gate.met(ledger.costs([gate.at])[:, 0])
@@ -178,35 +202,35 @@ def run_claims(ledger: StoredLedger, request: ClaimRequest, precision: Precision
         shares=shares,
         groups=groups,
         average=average_claim(figures, request, records, everyone),
-        estimator=request.estimator,
         bayesian=bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=batches,
+        request=request,
+        seal=ledger.seal,
         figures=figures,
     )
-    return claims.resting_on(rests_on) if rests_on else claims
+    return claims.resting_on(caveats) if caveats else claims
 
 
 def _shares(
     figures: RecordFigures, groups: list[str], request: ClaimRequest, everyone: Claim
 ) -> tuple[tuple[ShareClaims, ...], dict[str, tuple[ShareClaims, ...]]]:
-    """Return the claims for all audit records, and for those of each group."""
+    """Return the claims from all audit records, and from those of each group."""
     shares, names = tuple(request.shares), sorted(set(groups))
     together = len(shares) * (1 + len(names))
-    gamma, note = request.gamma, "Each share holds by itself, not all of them together."
+    gamma, note = request.gamma, "Each share holds by itself; they need not all hold together."
     if request.joint and together:
         gamma = request.gamma / together
         note = f"All {together} shares hold together with {confidence(request.gamma)} confidence."
 
     def claims_of(epsilons: RecordEpsilons, group: str | None = None) -> tuple[ShareClaims, ...]:
-        found = share_claims(
+        return share_claims(
             epsilons, shares, delta=request.delta, gamma=gamma, note=note, group=group, worst_case=everyone
         )
-        return tuple(found)
 
     epsilons = RecordEpsilons(figures.ex_post, figures.estimates, figures.method)
-    members: dict[str, list[int]] = {name: [] for name in names}
+    in_group: dict[str, list[int]] = {name: [] for name in names}
     for number, name in enumerate(groups):
-        members[name].append(number)
-    by_group = {name: claims_of(epsilons.of(np.array(those)), name) for name, those in members.items()}
+        in_group[name].append(number)
+    by_group = {name: claims_of(epsilons.of(np.array(numbers)), name) for name, numbers in in_group.items()}
     return claims_of(epsilons), by_group

@@ -1,4 +1,4 @@
-"""Claims for a share of the population, by order statistics of the audit records' own epsilons."""
+"""Claims about a share of the population, by order statistics of the audit records' own epsilons."""
 
 from __future__ import annotations
 
@@ -16,29 +16,36 @@ from bayesdp.validation import FloatArray
 
 NO_AUDIT = "no audit records: the worst case is all that can be claimed"
 SAMPLED = "the audit records were drawn from the population and not used to train, choose or stop"
+FIXED_NORMS = "the norms would have been the same whatever had been released before"
 
 _STRICTER = (
-    "An ex-post epsilon may exceed the worst case: it bounds the loss itself, which exceeds epsilon with probability "
-    "at most delta, and asks for more than (epsilon, delta)-DP does."
+    "An ex-post epsilon may exceed the worst case: it bounds the privacy loss itself, which exceeds epsilon with "
+    "probability at most delta, and that is stricter than (epsilon, delta)-DP."
 )
 
 
 @dataclass(frozen=True)
 class RecordEpsilons:
-    """Epsilons of audit records, [m]: what the run has cost them for sure, and the tighter figure of a fixed run."""
+    """Epsilons of audit records, [m]: what the run has surely cost them, and a smaller estimate.
+
+    ``estimate`` would be a bound if the exposures had been fixed before the run.
+    """
 
     ex_post: FloatArray
     estimate: FloatArray
     estimate_method: str
 
     def of(self, records: NDArray[np.int64]) -> RecordEpsilons:
-        """Those of some of the records."""
+        """Return the epsilons of a selection of records, given by their numbers [k]."""
         return RecordEpsilons(self.ex_post[records], self.estimate[records], self.estimate_method)
 
 
 @dataclass(frozen=True)
 class ShareClaims:
-    """Two claims for one share, beside each other, never one for the other."""
+    """The two claims about one share: ``ex_post`` is sure for the run that took place, ``estimate`` is not a bound.
+
+    They are shown beside each other; neither replaces the other.
+    """
 
     ex_post: Claim
     estimate: Claim
@@ -53,17 +60,22 @@ def share_claims(
     note: str,
     group: str | None,
     worst_case: Claim,
-) -> list[ShareClaims]:
-    """For each share the k-th smallest epsilon, k such that it is below the true quantile with probability gamma."""
+) -> tuple[ShareClaims, ...]:
+    """Return the two claims for each share, from the k-th smallest epsilon of the audit records.
+
+    k is the smallest rank for which that epsilon lies below the share's true quantile with probability at most
+    ``gamma``. Where there are too few records for any rank, the claims have no figure and say how many are needed.
+    ``note`` is added to every claim; ``group`` names the records, if they are those of one group.
+    """
     records = len(epsilons.ex_post)
-    found: list[ShareClaims] = []
+    pairs: list[ShareClaims] = []
     for share in shares:
         rank = order_statistic_rank(records, share, gamma) if records else None
         too_few = None
         if rank is None:
             needed = records_needed(share, gamma)
             too_few = (
-                f"a share of {percent(share)} at gamma={gamma:g} needs {needed} audit records, there are {records}"
+                f"a share of {percent(share)} at gamma={gamma:g} needs {needed} audit records; there are {records}"
             )
         common = Claim(
             epsilon=math.inf,
@@ -88,15 +100,18 @@ def share_claims(
             kind="estimate",
             direction="both",
             method=f"{epsilons.estimate_method}, order statistics",
-            assumptions=(SAMPLED, "the norms would have been the same, whatever was released before"),
+            assumptions=(SAMPLED, FIXED_NORMS),
             notes=(note,),
         )
-        found.append(ShareClaims(ex_post, estimate))
-    return found
+        pairs.append(ShareClaims(ex_post, estimate))
+    return tuple(pairs)
 
 
 def share_epsilon(epsilons: FloatArray, share: float, gamma: float) -> float | None:
-    """What a share of the population does not exceed, with confidence 1 - gamma; None if there are too few records."""
+    """Return the epsilon that a share of the population does not exceed, with confidence 1 - gamma.
+
+    ``epsilons`` [m] are those of the audit records; None if there are too few of them.
+    """
     rank = order_statistic_rank(len(epsilons), share, gamma) if len(epsilons) else None
     return None if rank is None else _ranked(epsilons, rank)
 

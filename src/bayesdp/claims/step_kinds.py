@@ -1,8 +1,8 @@
-"""From the counts of a ledger to fewer kinds of steps, each rounded up, so that profiles are computed quickly.
+"""Fewer kinds of steps than the ledger counts, each rounded up, so that profiles are computed quickly.
 
-Which exposures are kept is decided so that rounding the others up to them adds least, relative to what each record
-paid: cells are short where there is much to pay. (For a density f of costs v the best lengths are proportional to
-f^{-1/2}, hence cells of equal integrals of f^{1/2}.)
+The exposures that are kept are chosen so that rounding the others up to them adds as little as possible, relative to
+what each record cost: cells are short where the costs are. (For a density f of costs v the best lengths are
+proportional to f^{-1/2}, hence cells with equal integrals of f^{1/2}.)
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ KINDS = 512
 
 
 def exposure_counts(steps: StepCounts, costs: FloatArray, order: float, kinds: int = KINDS) -> ExposureCounts:
-    """Return counts of all audit records over about so many kinds of steps; ``costs`` [m] are theirs at ``order``.
+    """Return the counts of all audit records over about ``kinds`` kinds of steps.
 
-    Formal guarantee: each step is counted at a rate and an exposure not below its own.
+    ``costs`` [m] are the records' costs at ``order``; they decide which exposures are kept. Formal guarantee: every
+    step is counted at a rate and an exposure not below its own. Steps with exposure 0 are left out.
     """
     with np.errstate(divide="ignore"):
         weights = np.where(costs > 0, 1 / costs, 0.0)
@@ -36,16 +37,19 @@ def exposure_counts(steps: StepCounts, costs: FloatArray, order: float, kinds: i
     totals = np.zeros((steps.records, number_of_kinds))
     for records, present, counts in steps.slices():
         by_kind = np.argsort(kind[present], kind="stable")
-        found, first = np.unique(kind[present][by_kind], return_index=True)
-        if len(found):
-            totals[records, found] = np.add.reduceat(counts[by_kind], first, axis=0, dtype=np.int64).T
+        present_kinds, first = np.unique(kind[present][by_kind], return_index=True)
+        if len(present_kinds):
+            totals[records, present_kinds] = np.add.reduceat(counts[by_kind], first, axis=0, dtype=np.int64).T
     return ExposureCounts(top_rate, top_exposure, totals)
 
 
 def _kinds(
     rates: FloatArray, exposures: FloatArray, frequency: FloatArray, order: float, kinds: int
 ) -> NDArray[np.int64]:
-    """Return the kind of each rate and exposure, [K]: neighbours in exposure, of one rate; infinite ones alone."""
+    """Return the kind of each rate and exposure, [K].
+
+    A kind holds exposures that are neighbours at one rate; every infinite exposure is a kind of its own.
+    """
     by_exposure = np.lexsort((exposures, rates))
     kind = np.empty(len(rates), np.int64)
     finite = np.isfinite(exposures)

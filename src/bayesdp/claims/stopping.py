@@ -1,7 +1,8 @@
-"""Stop in time: whether the next step may still be taken under a budget that was declared before the run.
+"""Stop in time: whether the next step still fits a budget that was declared before the run.
 
-A worst case is a bound at any stopping time, and may be used to stop. What audit records say may be used only through a
-gate, which was declared; an audit set that decides about stopping in any other way is spent.
+The worst case is a bound at any stopping time, so it may decide when to stop. Audit records may decide only through a
+gate that was declared before the run; an audit set that influences stopping in any other way can no longer be used for
+claims.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from bayesdp import validation
 from bayesdp.claims.everyone import ledger_clip_bound, ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
 from bayesdp.guarantees.clip_bound import LAMBDAS, ClipBound
-from bayesdp.ledger import RunningCosts, StoredLedger
+from bayesdp.ledger import RunningCosts, StoredLedger, checked_audit_norms
 from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import refuse
 
-_FURTHEST = 1 << 24  # steps that are looked ahead
-_CLEARLY = 0.95  # by so much a Rényi epsilon must be below the budget to make sure that the ledger's is
+_FURTHEST = 1 << 24  # the most steps to look ahead
+_CLEARLY = 0.95  # a Rényi epsilon below this fraction of the budget makes sure that the ledger's is within it
 
 
 class StopWhen:
-    """Ask before each step: ``if not budget.allows(noise_std=..., sample_rate=..., clip=...): break``.
+    """A budget to ask before each step: ``if not budget.allows(noise_std=..., sample_rate=..., clip=...): break``.
 
-    Formal guarantee: as long as only allowed steps are taken, the ledger's worst case at ``delta`` stays within
-    ``epsilon``, and a gate that was declared in the ledger, if ``gate`` is asked for, stays met.
+    Formal guarantee: as long as only allowed steps are recorded, the ledger's worst case at ``delta`` stays within
+    ``epsilon`` and, with ``gate=True``, the gate declared in the ledger stays met. Steps recorded without asking count
+    as well. At least one of ``epsilon`` and ``gate`` must be given.
+
+    Raises:
+        InvalidInputError: If neither is given, a value is out of range, or the ledger has no gate.
     """
 
     def __init__(
@@ -46,18 +51,25 @@ class StopWhen:
                 raise refuse("gate", gate, "a gate that was declared when the ledger was created")
             self._costs = RunningCosts(ledger, self._gate.at)
         self._loudest = math.inf, 0.0
-        "Noise multiplier and rate for which it was computed that steps up to ``_until`` fit."
+        "The noise multiplier and rate for which steps up to number ``_until`` are known to fit."
         self._until = 0
         self._known: set[tuple[float, float]] = set()
         self._checked = 0
 
     @property
     def gated(self) -> bool:
-        """Whether it looks at audit records, through a gate."""
+        """Whether it depends on audit records, through a gate."""
         return self._gate is not None
 
     def allows(self, *, noise_std: float, sample_rate: float, clip: float, audit: Any = None, steps: int = 1) -> bool:
-        """Whether a step, or several, with these settings and these norms of audit records may be taken now."""
+        """Return whether ``steps`` more steps with these settings still fit the budget.
+
+        ``audit`` [m] are the norms that the audit records would have in these steps; they matter for a gate only, and
+        without them every record is charged at the clip bound. Nothing is recorded, and a refusal costs nothing.
+
+        Raises:
+            InvalidInputError: For settings out of range, or norms that do not fit the gate's records.
+        """
         more = validation.count("steps", steps, minimum=1)
         noise = validation.noise_std(noise_std)
         bound = validation.positive("clip", clip)
@@ -68,7 +80,11 @@ class StopWhen:
         return self._gate is None or self._keeps_gate(noise, rate, bound, audit, more)
 
     def _within_worst_case(self, noise_multiplier: float, rate: float, more: int) -> bool:
-        """Looked up as long as settings are known and none is louder than those for which steps were counted."""
+        """Return whether the worst case stays within the budget.
+
+        The answer is looked up as long as all settings are known and none is louder than the settings for which the
+        number of steps was computed.
+        """
         steps, asked = self.ledger.steps, (noise_multiplier, rate)
         recorded = self._recorded_since()
         louder = any(noise < self._loudest[0] or rate > self._loudest[1] for noise, rate in [asked, *recorded])
@@ -76,29 +92,32 @@ class StopWhen:
         if steps + more > self._until or louder or new:
             self._loudest = asked
             self._known |= {asked, *recorded}
-            # Settings that are always new, as of a schedule, would be counted in vain.
+            # Looking further ahead would be in vain for settings that change at every step, as in a schedule.
             self._until = steps + self._reach(*asked, least=more, most=more if new and steps else _FURTHEST)
         self._checked = steps
         return steps + more <= self._until
 
     def _recorded_since(self) -> list[tuple[float, float]]:
-        """Noise multipliers and rates of the steps that were recorded since the last question."""
-        found: list[tuple[float, float]] = []
+        """Return noise multiplier and rate of every stretch with steps recorded since the last question."""
+        settings: list[tuple[float, float]] = []
         for stretch in reversed(self.ledger.history.stretches):
             if stretch.first + stretch.steps - 1 <= self._checked:
                 break
-            found.append((stretch.noise_std / stretch.clip if stretch.clip else 0.0, stretch.sample_rate))
-        return found
+            settings.append((stretch.noise_std / stretch.clip if stretch.clip else 0.0, stretch.sample_rate))
+        return settings
 
     def _reach(self, noise_multiplier: float, rate: float, least: int, most: int) -> int:
-        """How many more steps with these settings fit, or fewer: what the cheapest bound says that finds enough."""
+        """Return a number of further steps with these settings that fit the budget, never too large.
+
+        It comes from the cheapest bound that allows at least ``least`` steps, and is 0 if none does.
+        """
         taken = ledger_clip_bound(self.ledger)
         if taken is None:
             return 0
-        one = ClipBound.of([(noise_multiplier, rate, 1)])
+        step = ClipBound.of([(noise_multiplier, rate, 1)])
 
         def by_renyi(more: int) -> bool:
-            costs = taken.costs + more * one.costs
+            costs = taken.costs + more * step.costs
             return epsilon_from_costs(costs, LAMBDAS, self._delta, "improved")[0] <= _CLEARLY * self._budget
 
         def by_profile(more: int) -> bool:
@@ -109,11 +128,12 @@ class StopWhen:
             after = ledger_worst_case(self.ledger, self._delta, (noise_multiplier, rate, more))
             return after.epsilon <= self._budget
 
-        if (found := _most(by_renyi, most)) >= least:
-            return found
-        found = _most(by_profile, most)
-        # What the ledger will report decides.
-        return next((more for more in (found, found - 1, found // 2, least) if more >= least and by_ledger(more)), 0)
+        if (fitting := _most(by_renyi, most)) >= least:
+            return fitting
+        fitting = _most(by_profile, most)
+        # The figure that the ledger will report decides.
+        tried = (fitting, fitting - 1, fitting // 2, least)
+        return next((more for more in tried if more >= least and by_ledger(more)), 0)
 
     @property
     def _budget(self) -> float:
@@ -122,14 +142,16 @@ class StopWhen:
 
     def _keeps_gate(self, noise: float, rate: float, clip: float, audit: Any, more: int) -> bool:
         assert self._gate is not None
-        norms = np.full(self._gate.records, clip) if audit is None else validation.non_negative_array("audit", audit)
-        if norms.shape != (self._gate.records,):
-            raise refuse("len(audit)", norms.size, f"one norm for each of the {self._gate.records} audit records")
+        at_clip = np.full(self._gate.records, clip)
+        norms = at_clip if audit is None else checked_audit_norms(audit, self._gate.records).values
         return self._gate.met(self._costs.after(norms, noise_std=noise, sample_rate=rate, clip=clip, steps=more))
 
 
 def _most(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest number of steps up to a limit that fits, 0 if none does; more steps never fit better."""
+    """Return the largest number of steps up to ``limit`` that fits, 0 if none does.
+
+    Assumes that fewer steps always fit if more do.
+    """
     if not fits(1):
         return 0
     low, high = 1, 2

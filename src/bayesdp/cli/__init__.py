@@ -1,6 +1,6 @@
-"""The command ``bayesdp``. Each command reads its options, calls one function of the library, and prints.
+"""The program ``bayesdp``. Each command reads its options, calls one function of the library, and prints the result.
 
-main.py                all commands, and what becomes of errors
+main.py                the list of commands, and errors as one line each
 noise_commands.py      epsilon, calibrate, account: commands that need no ledger
 ledger_commands.py     show, claims, verify, compose, report
 training_commands.py   train, demo, reproduce

@@ -1,7 +1,8 @@
-"""Commands on the ledger of a run."""
+"""Commands that read the ledger of a run: show, claims, verify, compose, report."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,13 @@ def show(
     ledger: LedgerPath,
     delta: Delta = 1e-5,
     private: Annotated[
-        bool, typer.Option("--private", help="Also what batches show about training members: not for release.")
+        bool,
+        typer.Option("--private", help="Also show what batches reveal about training members: not for release."),
     ] = False,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """What is in a ledger: steps, noise, rates, exposures of audit records, costs over time.
+    """Show what is in a ledger: steps, noise, rates, exposures of audit records, costs over time.
 
     Example: bayesdp show run.ledger --json
     """
@@ -54,20 +56,21 @@ def claims(
     fixed_exposures: FixedExposures = False,
     rows: Rows = 1,
     private: Annotated[
-        bool, typer.Option("--private", help="Also the estimate from batches of training members: not for release.")
+        bool,
+        typer.Option("--private", help="Add the estimate from batches of training members: not for release."),
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for a model card.")] = False,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """What may be claimed about the run of a ledger: for everyone, for shares of the population, on average.
+    """Print what may be claimed about a run: for everyone, for shares of the population, and on average.
 
     Example: bayesdp claims run.ledger --shares .5,.99 --markdown
     """
     from bayesdp.run_ledger import Ledger
 
     with Ledger.open(ledger, write=False) as opened:
-        found = opened.claims(
+        result = opened.claims(
             delta,
             gamma,
             numbers("shares", shares),
@@ -77,15 +80,15 @@ def claims(
             private=private,
             rows=rows,
         )
-    words = found.to_markdown() if markdown else found.statement()
-    show_result({"ledger": str(ledger), "claims": [claim.to_dict() for claim in found]}, words, json_, output)
+    words = result.to_markdown() if markdown else result.statement()
+    show_result({"ledger": str(ledger), "claims": [claim.to_dict() for claim in result]}, words, json_, output)
 
 
 def verify(
     ledger: LedgerPath,
-    seal: Annotated[str | None, typer.Option(help="The seal that was noted when the ledger was closed.")] = None,
+    seal: Annotated[str | None, typer.Option(help="The seal you noted when the ledger was closed.")] = None,
 ) -> None:
-    """Check a ledger from the first step to the last; exit code 2 and what is wrong if anything was changed.
+    """Check a ledger from the first step to the last; if anything was changed, say what, with exit code 2.
 
     Example: bayesdp verify run.ledger
     """
@@ -99,10 +102,10 @@ def verify(
 
 
 def compose(
-    ledgers: Annotated[list[Path], typer.Argument(help="Ledgers of runs that took place one after the other.")],
+    ledgers: Annotated[list[Path], typer.Argument(help="Ledgers of successive runs, in their order.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The new ledger.")],
 ) -> None:
-    """One ledger of successive runs on the same people: costs add up, audit records are matched by id.
+    """Join the ledgers of successive runs on the same people: costs add up, audit records are matched by id.
 
     Example: bayesdp compose first.ledger second.ledger -o both.ledger
     """
@@ -110,9 +113,10 @@ def compose(
     from bayesdp.run_ledger import Ledger
     from bayesdp.run_ledger import compose as compute
 
-    parts = [Ledger.open(path, write=False) for path in ledgers]
-    with compute(parts, output) as composed:
-        print(words(summary(composed)))
+    with ExitStack() as opened:
+        parts = [opened.enter_context(Ledger.open(path, write=False)) for path in ledgers]
+        with compute(parts, output) as composed:
+            print(words(summary(composed)))
 
 
 def report(
@@ -120,11 +124,11 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     delta: Delta = 1e-5,
     gamma: Gamma = 0.01,
-    title: Annotated[str | None, typer.Option(help="In place of the name of the run.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page, instead of the name of the run.")] = None,
 ) -> None:
-    """Write one page for whoever decides: the statement, who is covered, how each figure came about.
+    """Write one page for the person who decides: the statement, who is covered, how each figure was computed.
 
-    The page needs no network and holds nothing about training members.
+    The page needs no network and contains nothing about training members.
 
     Example: bayesdp report run.ledger -o report.html
     """

@@ -1,4 +1,4 @@
-"""All commands, and what becomes of errors: one line on stderr and exit code 2."""
+"""The list of commands. Errors become one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ _ParserError: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer
 
 
 def main() -> None:
-    """Run the command; bad input ends in one line on stderr and exit code 2."""
+    """Run the command line in ``sys.argv`` and exit: 0 on success, 2 for an error, 130 when interrupted.
+
+    Bad input, a missing library and a file that cannot be written end in one line on stderr. Anything else is a bug
+    and keeps its traceback.
+    """
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
@@ -55,11 +59,11 @@ def main() -> None:
         if not isinstance(error, InvalidInputError):
             raise
         _fail(str(error))
-    except OSError as error:  # a full disk, a folder that may not be written
-        from bayesdp.ledger.errors import StorageError
+    except OSError as error:  # a full disk, a folder without permission to write
+        from bayesdp.ledger import StorageError
 
-        ours = isinstance(error, StorageError)
-        _fail(str(error) if ours else f"file={error.filename or ''}: {error.strerror or error}")
+        known = isinstance(error, StorageError)
+        _fail(str(error) if known else f"file={error.filename or ''}: {error.strerror or error}")
     except ImportError as error:
         from bayesdp.optional import MissingLibraryError
 
@@ -73,7 +77,7 @@ def main() -> None:
 
 
 def _parser_words(error: Any, arguments: Sequence[str]) -> str:
-    """The parser's complaint in one line, with name=value where a value was given."""
+    """Return the parser's complaint in one line, with name=value if a value was given."""
     message = " ".join(error.format_message().split())
     parameter: Any = getattr(error, "param", None)
     for option in getattr(parameter, "opts", ()):

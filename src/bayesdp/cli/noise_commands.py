@@ -1,4 +1,4 @@
-"""Commands that need no run: noise, recorded norms."""
+"""Commands that need no ledger: epsilon, calibrate, account."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def epsilon(
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """Worst-case epsilon of a DP-SGD run: the guarantee for everyone.
+    """Compute the worst-case epsilon of a DP-SGD run: the guarantee for everyone.
 
     Example: bayesdp epsilon --noise-multiplier 1.1 --sample-rate 0.0043 --steps 14062 --delta 1e-5
     """
@@ -44,14 +44,14 @@ def epsilon(
 
 
 def calibrate(
-    target_epsilon: Annotated[float, typer.Option(help="Worst-case epsilon not to be exceeded.")],
+    target_epsilon: Annotated[float, typer.Option(help="The worst-case epsilon that must not be exceeded.")],
     sample_rate: SampleRate,
     steps: Steps,
     delta: Delta = 1e-5,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """The noise multiplier that a target epsilon needs, on the safe side.
+    """Find the noise multiplier that a target epsilon needs, rounded to the safe side.
 
     Example: bayesdp calibrate --target-epsilon 2 --sample-rate 0.01 --steps 1000
     """
@@ -65,34 +65,38 @@ def account(
     norms: Annotated[
         Path,
         typer.Argument(
-            help="Gradient norms of audit records before clipping, one row per step, one column per record: "
-            ".npy, .csv or .parquet."
+            help="Gradient norms of audit records before clipping, as .npy, .csv or .parquet: one row per step, "
+            "one column per record."
         ),
     ],
-    clip: Annotated[float, typer.Option(help="Clipping bound C of the gradients.")],
+    clip: Annotated[float, typer.Option(help="The bound to which gradients were clipped.")],
     sample_rate: SampleRate,
     noise_std: Annotated[
-        float | None, typer.Option(help="Standard deviation of the noise on the sum; or --noise-multiplier.")
+        float | None,
+        typer.Option(help="Standard deviation of the noise on the sum; or give --noise-multiplier."),
     ] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="The same over the clip; or --noise-std.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="The noise divided by the clip; or give --noise-std.")
+    ] = None,
     delta: Delta = 1e-5,
     gamma: Gamma = 0.01,
     shares: Shares = ".5,.9,.99",
     joint: Joint = False,
     estimator: AverageEstimator = "betting",
     groups: Annotated[
-        Path | None, typer.Option(help="Text file with the group of each record, one a line: shares by group.")
+        Path | None,
+        typer.Option(help="Text file with the group of each record, one per line, for shares of each group."),
     ] = None,
     rows: Rows = 1,
     paper_gamma: Annotated[
-        float, typer.Option(help="Failure probability of the paper's estimator, per step and order.")
+        float, typer.Option(help="Failure probability of the paper's estimator, at each order.")
     ] = 1e-15,
     fixed_exposures: FixedExposures = False,
     ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """Privacy of a run from recorded norms: for everyone, for shares of the population, on average, and the paper's.
+    """Account for a run from recorded norms: for everyone, for shares of the population, and on average.
 
     Example: bayesdp account norms.npy --noise-multiplier 1 --clip 1 --sample-rate 0.01 --delta 1e-5
     """

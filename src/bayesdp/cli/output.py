@@ -1,4 +1,4 @@
-"""What a command prints and writes, and how it shows that it goes on."""
+"""How a command prints and writes its result, and shows its progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def show_result(values: dict[str, Any], words: str, as_json: bool, output: Path | None) -> None:
-    """Words or JSON; the latter also into a file, if one is asked for."""
+    """Print ``words``, or ``values`` as JSON; write the JSON to ``output`` as well, if given."""
     text = json.dumps(values, indent=2, allow_nan=False)
     if output is not None:
         from bayesdp.whole_file import write_text
@@ -23,8 +23,8 @@ def show_result(values: dict[str, Any], words: str, as_json: bool, output: Path 
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Turn what the system says about a file that is being written into one line; errors of ledgers stay theirs."""
-    from bayesdp.ledger.errors import StorageError
+    """Turn an OSError about the file being written into one line; errors about a ledger stay as they are."""
+    from bayesdp.ledger import StorageError
     from bayesdp.validation import refuse
 
     try:
@@ -36,7 +36,10 @@ def writing(path: Path) -> Generator[None]:
 
 
 def progress(items: Sequence[Any], what: str | Callable[[], str] = "Accounting") -> Iterable[Any]:
-    """A progress bar on a terminal's stderr, for long work only; ``what`` may change as it goes on."""
+    """Return the items inside a progress bar on stderr, or as they are for short work and where no terminal listens.
+
+    ``what`` is the text beside the bar, or a function that returns the current text.
+    """
     if (what == "Accounting" and len(items) < 500) or not sys.stderr.isatty():
         return items
     return _with_bar(items, what)

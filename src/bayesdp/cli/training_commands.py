@@ -1,4 +1,4 @@
-"""Commands that train."""
+"""Commands that train models: train, demo, reproduce."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ def train(
     recipe: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult or digits.")],
     data: Data = None,
     target_epsilon: Annotated[
-        float | None, typer.Option(help="Worst-case epsilon not to be exceeded; without it the recipe's own.")
+        float | None,
+        typer.Option(help="The worst-case epsilon that must not be exceeded; by default the recipe's own."),
     ] = None,
     delta: Delta = 1e-5,
-    seed: Annotated[int | None, typer.Option(help="Decides how rows are split; 0 if not given.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Train so many times, with seeds 0, 1, ...")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed for splitting the rows; 0 by default.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train this many times, with seeds 0, 1, ...")] = None,
     reproducible: Annotated[
-        bool, typer.Option("--reproducible", help="Noise from the seed too: an experiment, not for release.")
+        bool,
+        typer.Option("--reproducible", help="Draw the noise from the seed, too: an experiment, not for release."),
     ] = False,
     baseline: Annotated[
-        bool, typer.Option("--baseline", help="Also train without noise: its accuracy is not private.")
+        bool, typer.Option("--baseline", help="Also train without noise; the accuracy of that is not private.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")] = False,
     json_: Json = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="New folder for ledger, model, statement and report.")
+        Path | None, typer.Option("--output", "-o", help="New folder for the ledger, model, statement and report.")
     ] = None,
 ) -> None:
-    """Train a private model by a recipe, from raw data to the statement.
+    """Train a private model with a recipe, from raw data to the statement.
 
     Example: bayesdp train adult --data data -o adult-model
     """
@@ -62,15 +64,19 @@ def train(
             trained = training.train(recipe, seed=seed or 0, resume=resume, **options)
     except KeyboardInterrupt:
         if output is not None and seeds is None:
-            print(f"Interrupted. The same command with --resume goes on with the run in {output}.", file=sys.stderr)
+            print(f"Interrupted. The same command with --resume continues the run in {output}.", file=sys.stderr)
         raise
     show_result(trained.to_dict(), trained.statement(), json_, None)
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for model, ledger and report.")] = Path("demo"),
-    serve: Annotated[bool, typer.Option("--serve", help="Then show the report on this machine, in a browser.")] = False,
-    port: Annotated[int, typer.Option(help="With --serve; 0 takes any that is free.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model, ledger and report.")] = Path(
+        "demo"
+    ),
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Then serve the report on this machine and open a browser.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port for --serve; 0 takes any free one.")] = 0,
 ) -> None:
     """Train a small private model on digits with Opacus, print its statement and write its report."""
     from bayesdp.recipes import demo as example
@@ -88,13 +94,13 @@ def reproduce(
         "reproduction"
     ),
     data: Data = None,
-    seed: Annotated[int, typer.Option(help="Of synthetic data, of initial weights and of noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of synthetic data, initial weights and noise.")] = 0,
     small: Annotated[
-        bool, typer.Option("--small", help="A few steps, to try it; says nothing about the paper.")
+        bool, typer.Option("--small", help="Take a few steps only, to try it out; this says nothing about the paper.")
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Compute an experiment of the paper again: JSON and a picture, the published value beside ours.
+    """Repeat an experiment of the paper: JSON and a picture, with the published values beside ours.
 
     Example: bayesdp reproduce lambda-epsilon
     """
@@ -104,14 +110,14 @@ def reproduce(
     prepared = prepare(target, output, seed=seed, small=small, data=data, track=progress)
     if not small:
         print(f"This takes {prepared.estimate()} on two cores.", file=sys.stderr)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, result in prepared:
-        found[name] = result
+        results[name] = result
         if not json_:
-            verdicts = [Verdict(**one).lines() for one in result["verdicts"]]
+            verdicts = [Verdict(**verdict).lines() for verdict in result["verdicts"]]
             print(prepared.path(name, "json"), prepared.path(name, "png"), *verdicts, sep="\n", flush=True)
     if json_:
-        print(json.dumps(found, indent=2, allow_nan=False))
+        print(json.dumps(results, indent=2, allow_nan=False))
 
 
 def _open_browser(address: str) -> None:

@@ -1,4 +1,4 @@
-"""A distribution-free bound in closed form that profits from a small variance: Maurer and Pontil's."""
+"""A distribution-free bound in closed form that profits from a small variance, by Maurer and Pontil."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from bayesdp.validation import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class EmpiricalBernstein(DistributionFree):
-    """M + sqrt(2 V log(2/gamma) / m) + 7 bound log(2/gamma) / (3 (m - 1)), at most the bound.
+    """The upper bound M + sqrt(2 V log(2/gamma) / m) + 7 bound log(2/gamma) / (3 (m - 1)), at most ``bound``.
 
-    M and V: mean and variance (ddof 1) of m samples. Maurer & Pontil 2009, Theorem 4. Not monotone in its samples.
+    M and V are mean and variance (ddof 1) of m samples: Maurer & Pontil 2009, "Empirical Bernstein bounds and sample
+    variance penalization", Theorem 4. It is not monotone: raising a small value can lower the variance and the result,
+    so values must not be replaced by upper bounds of them.
 
-    **Distribution-free**: independent samples of any law on [0, bound], every sample size.
+    **Distribution-free**: for independent samples of any law on [0, bound], at every sample size.
     """
 
     monotone = False
@@ -32,5 +34,4 @@ class EmpiricalBernstein(DistributionFree):
 
     @property
     def _log_odds(self) -> float:
-        """log(2/gamma)."""
         return math.log(2.0) - math.log(self.gamma)

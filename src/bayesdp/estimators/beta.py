@@ -13,11 +13,14 @@ from bayesdp.validation import FloatArray, refuse
 
 @dataclass(frozen=True, kw_only=True)
 class Beta(ColumnEstimator):
-    """low + (high - low) rho, rho the upper gamma quantile of Beta(N1 + 1, N0 + 1): flat prior, N1 values high.
+    """The estimate low + (high - low) rho of a mean over two values, rho the upper gamma quantile of a Beta posterior.
 
-    Values take two values. Where only one was seen, the other is the bound; without a bound it is 0 or
-    1 for values in {0, 1} and refused otherwise. Never low itself: 100 zeros are no proof of 0.
-    Kind: model-based (a Bayesian posterior; for binary data it is also nearly Clopper-Pearson).
+    The posterior is Beta(N1 + 1, N0 + 1), from a flat prior, N1 samples at ``high`` and N0 at ``low`` (the paper's
+    estimator for binary values). Where only one value was seen, the other is the bound; without a bound it is 0 or 1
+    for samples in {0, 1}. The result is never ``low`` itself: 100 zeros do not prove 0.
+
+    **Model-based**: ``gamma`` is a posterior probability. It is also nearly the Clopper-Pearson bound. More than two
+    different values, or a single one other than 0 and 1 without a bound, raise InvalidInputError.
     """
 
     def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:

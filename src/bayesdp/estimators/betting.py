@@ -1,4 +1,4 @@
-"""The sharpest distribution-free bound here: fortunes won by betting against every mean that is too large."""
+"""The sharpest distribution-free bound here: the wealth won by betting against every mean that is too large."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ _ROUND_OFF = 64 * np.finfo(np.float64).eps  # of log W, per sample
 
 @dataclass(frozen=True, kw_only=True)
 class Betting(DistributionFree):
-    """bound * inf{u : W(u) >= 1/gamma}, the bound itself if there is no such u; z_i = value_i / bound and
+    """The upper bound bound * inf{u : W(u) >= 1/gamma}, ``bound`` itself if there is no such u.
+
+    With z_i = value_i / bound,
 
         W(u) = sum_j w_j prod_i (1 + c_j (u - z_i) / (1 - u)),
 
-    c_j in {1, .99, .95, .9, .8 * 2^-k for k = 0..15}, half the weight on c = 1 and the rest in equal parts.
-    Each factor is at least 1 - c_j >= 0. If u is the true mean, each has mean 1, so has W(u), and by Markov
-    Pr[W(u) >= 1/gamma] <= gamma. W increases in u and decreases in every z_i: the result is below the true mean only
-    in that event, and raising a value never lowers it. (Waudby-Smith & Ramdas 2024, with bets fixed beforehand.)
+    c_j in {1, .99, .95, .9, .8 * 2^-k for k = 0..15}, half the weight on c = 1 and the rest in equal parts. Each factor
+    is at least 1 - c_j >= 0. If u is the true mean, each factor has mean 1, so has W(u), and Pr[W(u) >= 1/gamma] <=
+    gamma by Markov's inequality. W increases in u and decreases in every z_i: the result is below the true mean only in
+    that event, and raising a value never lowers it (Waudby-Smith & Ramdas 2024, "Estimating means of bounded random
+    variables by betting", with bets fixed beforehand). W is rounded down and its root up.
 
-    **Distribution-free**: independent samples of any law on [0, bound], every sample size.
+    **Distribution-free**: for independent samples of any law on [0, bound], at every sample size.
     """
 
     def supports(self, values: Any, threshold: Any, *, bound: Any) -> Any:
-        """Whether the upper bound is at most ``threshold``, by one evaluation of W; bool for [m], [L] for [m, L].
+        """Return whether ``upper`` is at most ``threshold``, by one evaluation of W: bool for [m], [L] for [m, L].
 
-        True only if ``upper`` is at most ``threshold``. Within a relative 1e-11 of it the answer may be False.
+        True is always right. Within a relative 1e-11 of the threshold the answer may be False. Raises InvalidInputError
+        as ``upper`` does, and for thresholds that are negative or of another shape.
         """
         log_values, log_bound = logarithms(values, bound)
         fractions, cap = as_fractions(*checked_columns(log_values, log_bound))
@@ -55,7 +59,7 @@ class Betting(DistributionFree):
         return self._root(_Wealth(np.zeros(1), repeats=samples))
 
     def _root(self, wealth: _Wealth) -> float:
-        """inf{u : W(u) >= 1/gamma} from above, by bisection; 1 if there is none."""
+        """Return inf{u : W(u) >= 1/gamma} from above, by bisection; 1 if there is none."""
         target = -math.log(self.gamma)
         low, high = wealth.mean, wealth.whole_bet_reaches(target)
         while high - low > 1e-13 * high and low < (middle := 0.5 * (low + high)) < high:
@@ -67,7 +71,7 @@ class Betting(DistributionFree):
 
 
 class _Wealth:
-    """log W, rounded down, of fractions [m], each of which counts ``repeats`` times."""
+    """The wealth W of bets on fractions [m], each of which counts ``repeats`` times."""
 
     def __init__(self, fractions: FloatArray, repeats: int = 1) -> None:
         self.fractions = np.ascontiguousarray(fractions)
@@ -78,7 +82,7 @@ class _Wealth:
             self.log_left = repeats * float(np.log1p(-self.fractions).sum())
 
     def log(self, u: float) -> float:
-        """log W(u), 0 <= u < 1."""
+        """Return log W(u), rounded down, for 0 <= u < 1."""
         slope = (u - self.fractions) / (1.0 - u)
         # c = 1: the factor is (1 - z) / (1 - u), free of the cancellation that 1 + slope has.
         logs = [_LOG_HALF + self.log_left - self.samples * math.log1p(-u)]
@@ -86,5 +90,5 @@ class _Wealth:
         return float(np.logaddexp.reduce(logs)) - self.samples * _ROUND_OFF
 
     def whole_bet_reaches(self, target: float) -> float:
-        """Where c = 1 alone has that log wealth, from above."""
+        """Return the u at which the bet c = 1 alone has log wealth ``target``, from above."""
         return -math.expm1((_LOG_HALF - target + self.log_left) / self.samples - _ROUND_OFF)

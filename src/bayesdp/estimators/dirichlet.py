@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from bayesdp.estimators.estimator import ColumnEstimator, scaled
 from bayesdp.validation import FloatArray, refuse
@@ -16,15 +15,18 @@ _ROUND_UP = 1.0 + 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(ColumnEstimator):
-    """An upper bound of the 1 - gamma posterior quantile of sum_j p_j v_j, p ~ Dirichlet(n_j + 1): flat prior.
+    """An upper bound of the 1 - gamma posterior quantile of sum_j p_j v_j, p ~ Dirichlet(n_j + 1).
 
-    With independent g_j ~ Gamma(n_j + 1), p = g / sum g and the mean exceeds u exactly if sum_j g_j (v_j - u) > 0.
-    For every 0 <= s < 1 / (max v - u), by Chernoff,
+    v_j are the different values, n_j how often each was seen; the prior is flat (the paper's estimator for finitely
+    many values). With independent g_j ~ Gamma(n_j + 1), p = g / sum g, and the mean exceeds u exactly if
+    sum_j g_j (v_j - u) > 0. For every 0 <= s < 1 / (max v - u), by Chernoff,
 
         Pr[sum_j p_j v_j > u] <= prod_j (1 - s (v_j - u))^{-(n_j + 1)},
 
-    minimised over s: analytic, so that gamma = 1e-15 is as easy as 0.1. The known bound is a category of its own
-    (unseen: n = 0). Without a bound at least two different values are needed. Kind: model-based.
+    minimised over s; no sampling, so gamma = 1e-15 is as easy as 0.1. Any s is valid: a search that stops early only
+    makes the result larger. A known bound is a value of its own, with n = 0 if it was never seen.
+
+    **Model-based**: ``gamma`` is a posterior probability. A single value without a bound raises InvalidInputError.
     """
 
     def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:
@@ -41,7 +43,7 @@ class Dirichlet(ColumnEstimator):
         return math.log(self._quantile(values[:, 0], np.asarray(counts + 1, dtype=np.float64))) + float(scale[0])
 
     def _quantile(self, values: FloatArray, weights: FloatArray) -> float:
-        """u in [mean, 1] whose tail bound is at most gamma, for values in [0, 1] whose largest is 1."""
+        """Return u in [mean, 1] whose tail bound is at most gamma, for values in [0, 1] whose largest is 1."""
         low, high = float(weights @ values / weights.sum()), 1.0
         target = math.log(self.gamma)
         for _ in range(60):
@@ -56,12 +58,14 @@ class Dirichlet(ColumnEstimator):
 
 
 def _log_tail(u: float, values: FloatArray, weights: FloatArray) -> float:
-    """min over s = theta / (1 - u), 0 < theta < 1, of the log tail bound; any theta is valid."""
+    """Return the least log tail bound over s = theta / (1 - u), 0 < theta < 1; any theta is valid."""
     slope = (values - u) / (1.0 - u)
 
     def bound(logit: float) -> float:
         theta = 1.0 / (1.0 + math.exp(-logit))
         return -float(weights @ np.log1p(-np.minimum(theta * slope, 1 - 1e-16)))
 
-    found = minimize_scalar(bound, bounds=(-40.0, 36.0), method="bounded", options={"xatol": 1e-6})
-    return float(found.fun)
+    from scipy.optimize import minimize_scalar  # slow to import, and only this estimator needs it
+
+    minimum = minimize_scalar(bound, bounds=(-40.0, 36.0), method="bounded", options={"xatol": 1e-6})
+    return float(minimum.fun)

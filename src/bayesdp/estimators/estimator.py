@@ -1,7 +1,7 @@
-"""What every estimator offers: an upper estimate of the mean of non-negative values, at a failure probability.
+"""The interface of every estimator: an upper estimate of the mean of non-negative values, at a failure probability.
 
-Values are [m] or [m, L] (L columns estimated separately, as for L orders lambda); the result is a float
-or [L]. ``upper`` and ``log_upper`` agree: the second takes and returns logarithms, for values like e^100000.
+Values are [m], or [m, L] for L columns that are estimated separately, such as one per order lambda; the result is a
+float or [L]. ``upper`` and ``log_upper`` agree; the second takes and returns logarithms, for values like e^100000.
 """
 
 from __future__ import annotations
@@ -17,27 +17,34 @@ from bayesdp import validation
 from bayesdp.validation import FloatArray, refuse
 
 MINIMUM_SAMPLES = 3
+"""The least number of samples from which a mean is estimated."""
 _ROUND_UP = 1.0 + 1e-15  # exp(log(b)) may come out just below b
 
 
 class Estimator(ABC):
-    """An upper estimate of a mean that fails with probability at most ``gamma`` under its assumptions.
+    """An upper estimate of the mean of a population from m of its values.
 
-    Formal guarantees: given ``bound`` (no value of the population exceeds it) the result never exceeds
-    it either. Fewer than 3 samples, NaN and negative values are refused.
+    Formal guarantees: under the estimator's assumptions, which each class states, the result is below the true mean
+    with probability at most ``gamma``. Given ``bound``, a number that no value of the
+    population exceeds, the result never exceeds it either. Rounding errs upwards.
+
+    Fewer than 3 samples, values that are negative or NaN, and values above their bound raise InvalidInputError.
     """
 
     gamma: float
 
     def upper(self, values: Any, bound: Any = None) -> Any:
-        """An upper estimate of the mean of ``values``; float for [m], [L] for [m, L]."""
+        """Return an upper estimate of the mean behind ``values``: a float for [m], an array [L] for [m, L].
+
+        ``bound``: a number, or one for each column [L]; None where none is known, which some estimators refuse.
+        """
         result = np.exp(self.log_upper(*logarithms(values, bound))) * _ROUND_UP
         if bound is not None:
             result = np.minimum(result, bound)
         return float(result) if np.ndim(result) == 0 else result
 
     def log_upper(self, log_values: Any, log_bound: Any = None) -> Any:
-        """The logarithm of ``upper``, from logarithms; -inf stands for 0."""
+        """Return the logarithm of ``upper``, from logarithms of values and bounds; -inf stands for a value of 0."""
         columns, cap = checked_columns(log_values, log_bound)
         result = self._log_upper(columns, cap)
         if cap is not None:
@@ -46,12 +53,12 @@ class Estimator(ABC):
 
     @abstractmethod
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
-        """log upper estimates [L] from checked log values [m, L] and their log bounds [L]."""
+        """Return log upper estimates [L] from checked log values [m, L] and their log bounds [L], None for no bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnEstimator(Estimator):
-    """An estimator that looks at one column of values at a time."""
+    """An estimator that looks at one column of values at a time; a subclass defines ``_log_upper_of_one``."""
 
     gamma: float = 1e-15
 
@@ -64,11 +71,14 @@ class ColumnEstimator(Estimator):
 
     @abstractmethod
     def _log_upper_of_one(self, log_values: FloatArray, cap: float | None) -> float:
-        """log upper estimate from checked log values [m] and their log bound."""
+        """Return the log upper estimate from checked log values [m] and their log bound, None for no bound."""
 
 
 def logarithms(values: Any, bound: Any) -> tuple[FloatArray, FloatArray | None]:
-    """Logarithms of values, and of their bound if there is one; negative numbers and NaN are refused."""
+    """Return logarithms of values, and of their bound if there is one, in their shapes; 0 becomes -inf.
+
+    Raises InvalidInputError for negative numbers and NaN.
+    """
     array = validation.non_negative_array("values", values, finite=False)
     limit = None if bound is None else validation.non_negative_array("bound", bound, finite=False)
     with np.errstate(divide="ignore"):
@@ -76,7 +86,10 @@ def logarithms(values: Any, bound: Any) -> tuple[FloatArray, FloatArray | None]:
 
 
 def checked_columns(log_values: Any, log_bound: Any) -> tuple[FloatArray, FloatArray | None]:
-    """Log values as columns [m, L], and their log bounds [L], or the error that says what is wrong with them."""
+    """Return log values as columns [m, L] ([m] becomes one column) and their log bounds [L], None for no bound.
+
+    Raises InvalidInputError for other shapes, fewer than 3 samples, NaN, and values more than 1e-9 above their bound.
+    """
     array = validation.as_floats("log_values", log_values)
     if array.ndim not in (1, 2):
         raise refuse("log_values.shape", array.shape, "[m] or [m, L]")
@@ -98,7 +111,10 @@ def checked_columns(log_values: Any, log_bound: Any) -> tuple[FloatArray, FloatA
 
 
 def scaled(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Values over their column's largest, in [0, 1], and the logarithm of that scale; zeros have scale 1."""
+    """Return values over the largest of their column, in [0, 1], [m, L], and the logarithms of these scales, [L].
+
+    From log values [m, L]; a column whose largest value is 0 or infinite has scale 1.
+    """
     top = columns.max(axis=0)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(over="ignore"):

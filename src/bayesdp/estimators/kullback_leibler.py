@@ -1,4 +1,4 @@
-"""A distribution-free bound that needs only the mean of the samples: Hoeffding's, in its Kullback-Leibler form."""
+"""A distribution-free bound from the mean of the samples alone: Hoeffding's, in its Kullback-Leibler form."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from bayesdp.validation import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class KullbackLeibler(DistributionFree):
-    """bound * u, u the root of m kl(M, u) = log(1/gamma) above M, the mean of value / bound over m samples.
+    """The upper bound bound * u, u the root above M of m kl(M, u) = log(1/gamma), M the mean of m values / bound.
 
-    kl(p, u) = p log(p/u) + (1-p) log((1-p)/(1-u)). By Hoeffding (1963, Theorem 1), for a true mean t and p <= t,
-    Pr[M <= p] <= e^{-m kl(p, t)}; and the result is below t only if M is below the p with m kl(p, t) = log(1/gamma).
-    Increases in every sample. Best where values are 0 or the bound; blind to a small variance.
+    kl(p, u) = p log(p/u) + (1-p) log((1-p)/(1-u)). By Hoeffding (1963, Theorem 1), Pr[M <= p] <= e^{-m kl(p, t)} for a
+    true mean t and p <= t, and the result is below t only if M is below the p with m kl(p, t) = log(1/gamma). It
+    increases in every sample. It is best where values are 0 or the bound, and takes no advantage of a small variance.
+    The root is rounded up.
 
-    **Distribution-free**: independent samples of any law on [0, bound], every sample size.
+    **Distribution-free**: for independent samples of any law on [0, bound], at every sample size.
     """
 
     def _upper_fraction(self, fractions: FloatArray) -> FloatArray:
-        mean = np.clip(fractions.mean(axis=0), 1e-300, 1.0)  # a mean of 0 would divide by itself
+        mean = np.clip(fractions.mean(axis=0), 1e-300, 1.0)  # a mean of 0 would divide 0 by 0
         target = -math.log(self.gamma) / len(fractions)
         low: FloatArray = mean
         high: FloatArray = np.ones_like(mean)
@@ -39,6 +40,6 @@ class KullbackLeibler(DistributionFree):
 
 
 def divergence(p: FloatArray, u: FloatArray) -> FloatArray:
-    """kl(p, u) for 0 < p <= u, as a sum of two terms of at least 0: no cancellation where u is close to p."""
+    """Return kl(p, u) elementwise for 0 < p <= u, as a sum of two non-negative terms that do not cancel near u = p."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return p * minus_log1p((u - p) / p) + (1.0 - p) * minus_log1p((p - u) / (1.0 - p))

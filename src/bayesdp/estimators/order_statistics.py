@@ -13,13 +13,16 @@ _ROUND_UP = 1.0 + 1e-9  # more than betainc loses at any m that fits in memory
 
 
 def order_statistic_rank(m: int, share: float, gamma: float) -> int | None:
-    """The least k with Pr[Bin(m, share) >= k] <= gamma, counted from 1; None if there is none (share^m > gamma).
+    """Return the rank k, counted from 1, of the sample that covers ``share`` of the population: None if none does.
 
-    Formal guarantees: of m independent samples of any law, with probability at least 1 - gamma the k-th smallest is
-    such that at least ``share`` of the population has no larger value. For it fails only if k or more
-    samples lie below the quantile q of that share, and each does with probability Pr[X < q] <= share.
+    k is the least with Pr[Bin(m, share) >= k] <= gamma; there is none if share^m > gamma (see ``records_needed``).
 
-    Where the tail is within a relative 1e-9 of gamma, k may be the next larger rank.
+    Formal guarantees: with probability at least 1 - gamma over m independent samples of any law, at least ``share`` of
+    the population has no larger value than the k-th smallest sample. For that fails only if k or more samples lie below
+    the quantile q of that share, and each does with probability Pr[X < q] <= share.
+
+    Where the tail is within a relative 1e-9 of gamma, k may be the next larger rank. Raises InvalidInputError unless m
+    is a whole number of at least 1 and both ``share`` and ``gamma`` are strictly between 0 and 1.
     """
     m = validation.count("m", m, minimum=1)
     share, gamma = validation.probability("share", share), validation.probability("gamma", gamma)
@@ -34,7 +37,10 @@ def order_statistic_rank(m: int, share: float, gamma: float) -> int | None:
 
 
 def records_needed(share: float, gamma: float) -> int:
-    """The least m with share^m <= gamma: with fewer samples nothing can be said of that share."""
+    """Return the least m with share^m <= gamma; with fewer samples, nothing can be said about ``share``.
+
+    Exact, ties included. Raises InvalidInputError unless both arguments are strictly between 0 and 1.
+    """
     share, gamma = validation.probability("share", share), validation.probability("gamma", gamma)
     with localcontext(prec=60):
         m = math.ceil(Decimal(gamma).ln() / Decimal(share).ln())

@@ -19,17 +19,23 @@ NEARLY_EQUAL = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class StudentT(Estimator):
-    """M + isf(gamma, m-1) S / sqrt(m-1), M and S (ddof 0) mean and standard deviation of m values.
+    """The estimate M + isf(gamma, m-1) S / sqrt(m-1), M and S (ddof 0) mean and standard deviation of m values.
 
-    From the paper's Theorem 4 (Oliphant 2006: flat prior, maximum entropy). **Model-based**: on skewed data it is no
-    confidence bound; at gamma = 1e-15 it still misses most of the time where 0.1 % of the values are
-    outliers and m is small (docs/sharp-edges.md). It is not monotone in its samples.
+    From the paper's Theorem 4 (Oliphant 2006, "A Bayesian perspective on estimating mean, variance, and
+    standard-deviation from data": flat prior, maximum entropy); isf is the upper quantile of Student's t.
+
+    **Model-based**: on skewed data it is not a confidence bound. Even at gamma = 1e-15 it misses most of the time where
+    0.1 % of the values are outliers and m is small (docs/sharp-edges.md). It is not monotone: raising a value can lower
+    the result, so values must not be replaced by upper bounds of them.
 
     | samples | with a known bound | without | ``as_published`` |
     |---|---|---|---|
     | spread | the formula, at most the bound | the formula | the formula |
     | nearly equal | moves continuously (in the logarithm) to the bound | refused | the formula |
     | all equal | the bound | refused | their mean |
+
+    "Nearly equal" is a relative spread below ``NEARLY_EQUAL``; "refused" raises InvalidInputError, as does a gamma
+    outside (0, 0.5).
     """
 
     gamma: float = 1e-15
@@ -47,7 +53,7 @@ class StudentT(Estimator):
             mean = values.mean(axis=0)
             deviation = np.sqrt(((values - mean) ** 2).mean(axis=0))  # two passes: no cancellation
             log_mean, log_deviation = np.log(mean) + scale, np.log(deviation) + scale
-            # Logarithms carry rounding of their own size, which is no spread.
+            # Logarithms are rounded in proportion to their size; that is not a spread of the values.
             distinct = columns.max(axis=0) - columns.min(axis=0) > 4 * np.finfo(float).eps * np.abs(scale)
             spread = np.where(distinct & (mean > 0), deviation / mean, 0.0)
         infinite = np.isposinf(columns).any(axis=0)
@@ -62,7 +68,11 @@ class StudentT(Estimator):
         samples: int,
         cap: FloatArray | None,
     ) -> FloatArray:
-        """The estimate from logarithms of mean and standard deviation and a lower bound of their ratio, [L]."""
+        """Return the log estimate [L] from the logarithms of means and standard deviations of m ``samples``, [L] each.
+
+        ``spread``: lower bounds [L] of standard deviation over mean, which say whether samples are nearly equal.
+        ``cap``: log bounds [L], None for no bound. The table in the class says what happens when.
+        """
         factor = standard_errors(self.gamma, samples)
         with np.errstate(divide="ignore", invalid="ignore"):
             formula = np.logaddexp(log_mean, math.log(factor) + log_deviation)
@@ -83,5 +93,8 @@ class StudentT(Estimator):
 
 @lru_cache(maxsize=256)
 def standard_errors(gamma: float, samples: int) -> float:
-    """Return isf(gamma, m-1) / sqrt(m-1), from the lower tail: ppf(1 - gamma) is infinite where gamma is tiny."""
+    """Return isf(gamma, m-1) / sqrt(m-1): how many standard deviations (ddof 0) of m samples are added to their mean.
+
+    By symmetry it is taken from the lower tail, because ppf(1 - gamma) is infinite where gamma is tiny.
+    """
     return -float(stdtrit(samples - 1, gamma)) / math.sqrt(samples - 1)

@@ -2,5 +2,5 @@
 
 worst_case.py    epsilon of given noise, through dp-accounting: PLD, Rényi divergences, the exact Gaussian profile
 calibration.py   the noise that a target epsilon needs
-clip_bound.py    a record that is at the clip bound in every step: the worst case of many different settings
+clip_bound.py    a record at the clip bound in every step: the worst case of many different settings
 """

@@ -1,4 +1,4 @@
-"""How much noise for a target epsilon: a search that ends on the private side."""
+"""The noise that a target epsilon needs, by a search that ends on the private side."""
 
 from __future__ import annotations
 
@@ -18,25 +18,31 @@ _LEAST, _MOST = 1e-2, 1e7  # noise multipliers that are tried
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A noise multiplier whose worst case is at most the target, and that worst case."""
+    """A noise multiplier and its ``worst_case``, whose epsilon is at most the target."""
 
     noise_multiplier: float
     worst_case: WorstCase
 
     def statement(self) -> str:
-        """The result in words; the noise is rounded up, so that what is printed reaches the target too."""
+        """Return the result in words; the noise is rounded up, so that the printed value reaches the target too."""
         return f"Noise multiplier {round_up(self.noise_multiplier, 6)}. {self.worst_case.statement()}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON: ``noise_multiplier`` and those of ``WorstCase.to_dict``."""
         return {"noise_multiplier": self.noise_multiplier, **self.worst_case.to_dict()}
 
 
 def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: float = 1e-5) -> Calibration:
-    """The least noise multiplier (within 0.1 % of epsilon) whose worst-case epsilon does not exceed the target.
+    """Return the least noise multiplier whose worst-case epsilon does not exceed the target.
 
-    Rényi divergences bracket the root, privacy loss distributions polish it. The value returned was itself evaluated:
-    its epsilon is at most ``target_epsilon``, whatever the search did.
+    For ``steps`` steps of DP-SGD at ``sample_rate`` and ``delta``, as ``bayesdp.epsilon`` counts them. Rényi
+    divergences bracket the root; privacy loss distributions polish it until epsilon is within 0.1 % below the target.
+
+    Formal guarantee: the noise multiplier returned was itself evaluated, so its epsilon is at most ``target_epsilon``
+    whatever the search did. It may be larger than necessary where the search stops early: it does not go below a noise
+    multiplier of 0.01, nor on once it has located the root to 1e-4 relative.
+
+    Raises InvalidInputError for arguments out of range, and for a target that no noise multiplier below 1e7 reaches.
     """
     target = validation.positive("target_epsilon", target_epsilon)
     validation.sample_rate(sample_rate)
@@ -69,7 +75,7 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
 
 
 def _bracket(rough: Callable[[float], float], target: float) -> float:
-    """A noise multiplier with rough(noise) <= target, within 1 % of the least."""
+    """Return a noise multiplier with rough(noise) <= target, within 1 % of the least, but hardly below ``_LEAST``."""
     high = 1.0
     while rough(high) > target:
         high *= 2

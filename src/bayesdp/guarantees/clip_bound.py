@@ -1,4 +1,4 @@
-"""The clip bound: a record that is at it in every step, by its own profile. No record costs more.
+"""The clip bound: the profile of a record that is at it in every step. No record costs more, so it covers everyone.
 
 Composing hundreds of different settings with dp-accounting takes minutes; here they are kinds of steps of one record.
 """
@@ -20,23 +20,31 @@ from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import FloatArray
 
 LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
-"""Orders at which the costs of records are compared with those at the clip bound."""
+"""The orders at which the costs of records are compared with those at the clip bound, [L]."""
 MOST_SETTINGS = 256
-"""Different settings that are told apart; a history with more is merged first."""
+"""How many different settings are told apart; a history with more is merged first."""
 _MOST_FOR_PLD = 4  # different settings that dp-accounting composes quickly
 _ROUND_UP = 1 + 2.0**-50  # of an exposure, 1 over the noise multiplier
 
 
 @dataclass(frozen=True)
 class ClipBound:
-    """Kinds of steps of a record that is always at the clip bound, and its costs [L] at ``LAMBDAS``."""
+    """A record that is at the clip bound in every step: its steps by ``settings``, and its costs [L] at ``LAMBDAS``.
+
+    Formal guarantee: with Poisson sampling, clipping and Gaussian noise, every record's log-moments and profile, in
+    both directions of add/remove, are at most these. ``settings`` has one row; exposures, costs and results are
+    rounded up.
+    """
 
     settings: ExposureCounts
     costs: FloatArray
 
     @staticmethod
     def of(steps: Iterable[RepeatedStep]) -> ClipBound:
-        """Build it from (noise multiplier, sampling rate, steps): exposures are 1 over the noise multiplier."""
+        """Build the clip bound of steps (noise multiplier, sampling rate, count); exposures are 1 / noise multiplier.
+
+        The settings must have been checked.
+        """
         listed = list(steps)
         settings = ExposureCounts(
             np.array([rate for _, rate, _ in listed]),
@@ -49,19 +57,22 @@ class ClipBound:
         return ClipBound(settings, costs * (1 + 2.0**-38))
 
     def deltas(self, epsilons: FloatArray, delta: float, precision: Precision | None = None) -> FloatArray:
-        """Return delta(epsilon) for everyone, [G], the larger of both directions; errors are a part of ``delta``."""
+        """Return upper bounds of delta for everyone at ``epsilons`` [G], [G]: the larger of both directions.
+
+        ``delta`` sets the scale of the errors of the computation, which are added. Without sampling, the exact profile.
+        """
         if self._unsampled:
             return gaussian_delta(self._exposure, epsilons)
         return profiles(self.settings, delta, epsilons=epsilons, precision=precision).delta[0]
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon at ``delta`` for everyone, by the profile."""
+        """Return an upper bound of epsilon at ``delta`` for everyone, by the profile; exact without sampling."""
         if self._unsampled:
             return float(gaussian_epsilon(self._exposure, delta))
         return float(profiles(self.settings, delta).epsilon[0])
 
     def epsilons(self, deltas: Sequence[float]) -> FloatArray:
-        """Return epsilon at several deltas, [D], computed together: by the profile or by Rényi divergences."""
+        """Return upper bounds of epsilon at D deltas, [D], by the profile or Rényi divergences, whichever is less."""
         renyi = np.array([epsilon_from_costs(self.costs, LAMBDAS, delta, "improved")[0] for delta in deltas])
         if self._unsampled:
             return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
@@ -73,14 +84,15 @@ class ClipBound:
 
     @property
     def _exposure(self) -> float:
-        """The exposure of all steps together, without sampling."""
+        """The exposure of all steps together, where none is sampled: the root of the sum of squares, rounded up."""
         return math.sqrt(float(self.settings.counts[0] @ self.settings.exposures**2)) * (1 + 2.0**-40)
 
 
 def worst_case_of_many(steps: Sequence[RepeatedStep], delta: float) -> WorstCase:
-    """Return the worst case of steps with any number of different settings.
+    """Return the worst case of checked steps with any number of different settings: an upper bound for everyone.
 
-    A few settings are composed by dp-accounting; many are one record at the clip bound, by its own profile.
+    Up to four settings are composed by dp-accounting (``worst_case_of``). More than that are steps of one record at the
+    clip bound, and epsilon is the smaller of its profile ("PLD") and its Rényi bound ("RDP").
     """
     if len(steps) <= _MOST_FOR_PLD:
         return worst_case_of(steps, delta=delta)

@@ -1,4 +1,4 @@
-"""The worst case: classic differential privacy of the same noise, for everyone, through dp-accounting."""
+"""The worst case: classic differential privacy of given noise, for everyone, through dp-accounting."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.validation import InvalidInputError, refuse
 
 PLD_ROUND_OFF = 1e-12
-"""Probability that truncation and the Fourier transform may lose; taken out of delta before PLD is asked."""
+"""The probability that truncation and the Fourier transform may lose; PLD is asked for this much less delta."""
 
-_FINEST, _COARSEST_SHARE = 1e-4, 1e-5
+_INTERVAL, _LEAST_SHARE = 1e-4, 1e-5  # of the discretisation: the usual one, and the least as a share of epsilon
 _TOO_LITTLE_NOISE = "no finite epsilon: the noise is too small"
 
 
@@ -28,8 +28,9 @@ _TOO_LITTLE_NOISE = "no finite epsilon: the noise is too small"
 class WorstCase:
     """(epsilon, delta)-DP for everyone under add/remove of one record: the smallest of several upper bounds.
 
-    ``accountant`` names the one that gave ``epsilon``: "PLD", "RDP", or "Gaussian", the exact profile of full-batch
-    runs. ``pld_epsilon`` is None where that bound is not finite or delta is within its round-off.
+    ``accountant`` names the bound that gave ``epsilon``: "PLD", "RDP", or "Gaussian", the exact profile of full-batch
+    runs. ``rdp_epsilon`` and ``pld_epsilon`` are the first two; ``pld_epsilon`` is None where it is not finite, where
+    delta is within its round-off, or where the event is not supported. ``float(worst_case)`` is ``epsilon``.
     """
 
     epsilon: float
@@ -38,15 +39,15 @@ class WorstCase:
     rdp_epsilon: float
     pld_epsilon: float | None
     reason: str | None = None
-    "Why there is no finite epsilon, if that is not because of too little noise."
+    "Why there is no finite epsilon, if not for too little noise."
     assumptions: tuple[str, ...] = ()
-    "What it rests on besides noise, clipping and sampling."
+    "What the guarantee rests on besides noise, clipping and sampling."
 
     def __float__(self) -> float:
         return self.epsilon
 
     def statement(self) -> str:
-        """The worst case in words; figures are never rounded below themselves."""
+        """Return the worst case in a sentence; figures are rounded up, never down."""
         if math.isinf(self.epsilon):
             return f"For everyone: {self.reason or _TOO_LITTLE_NOISE}."
         size = round_up(self.epsilon, 4)
@@ -54,10 +55,10 @@ class WorstCase:
         return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, proved).{assumed}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; an infinite epsilon becomes None with a reason."""
+        """Return plain values for JSON; an infinite epsilon becomes None, with a ``reason`` beside it."""
         values: dict[str, Any] = asdict(self)
         reason = values.pop("reason") or _TOO_LITTLE_NOISE
-        del values["assumptions"]  # claims have them
+        del values["assumptions"]  # these are told by the claims
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None
@@ -66,16 +67,28 @@ class WorstCase:
 
 
 def epsilon(*, noise_multiplier: float, sample_rate: float, steps: int, delta: float = 1e-5) -> WorstCase:
-    """The worst case of ``steps`` steps of DP-SGD: Poisson sampling, clipping, Gaussian noise of multiplier z.
+    """Return the worst case of ``steps`` steps of DP-SGD: Poisson sampling, clipping, Gaussian noise.
 
-    Formal guarantee: an upper bound, the smallest of those by privacy loss distributions (PLD), by Rényi divergences
-    and, without sampling, by the exact Gaussian profile.
+    ``noise_multiplier`` is the standard deviation of the noise over the clip norm, ``sample_rate`` the probability with
+    which each record is in a batch.
+
+    Formal guarantee: an upper bound of epsilon for everyone, under add/remove of one record: the smallest of those by
+    privacy loss distributions (PLD), by Rényi divergences (RDP) and, without sampling, by the exact Gaussian profile.
+    Discretisation and round-off err upwards. No steps cost nothing.
+
+    Raises InvalidInputError for a noise multiplier outside [1e-6, 1e12], a rate outside (0, 1], a number of steps that
+    is not whole, or a delta that is not strictly between 0 and 1.
     """
     return worst_case_of([(noise_multiplier, sample_rate, steps)], delta=delta)
 
 
 def worst_case_of(history: Iterable[RepeatedStep] | Any, *, delta: float = 1e-5) -> WorstCase:
-    """The worst case of a history of (noise multiplier, sampling rate, steps), or of a dp-accounting DpEvent."""
+    """Return the worst case of a history of (noise multiplier, sampling rate, steps), or of a dp-accounting DpEvent.
+
+    The guarantee is that of ``epsilon``, for steps whose settings differ. A DpEvent may hold any mechanism that
+    dp-accounting's RDP accountant supports; PLD joins in where it supports the event too. Raises InvalidInputError for
+    entries that are no such triples or out of range, and for events that are not supported.
+    """
     delta = validation.probability("delta", delta)
     event = history if _is_event(history) else to_dp_event(history)
     with _quiet():
@@ -88,7 +101,10 @@ def worst_case_of(history: Iterable[RepeatedStep] | Any, *, delta: float = 1e-5)
 
 
 def rdp_epsilon(history: Iterable[RepeatedStep], *, delta: float = 1e-5) -> float:
-    """The worst case by Rényi divergences only: looser, but fast at any setting."""
+    """Return epsilon of a history by Rényi divergences only: an upper bound that is looser, but fast at any setting.
+
+    Raises InvalidInputError as ``worst_case_of`` does.
+    """
     delta = validation.probability("delta", delta)
     event = to_dp_event(history)
     with _quiet():
@@ -96,8 +112,12 @@ def rdp_epsilon(history: Iterable[RepeatedStep], *, delta: float = 1e-5) -> floa
 
 
 def to_dp_event(history: Iterable[RepeatedStep]) -> Any:
-    """The history as a dp-accounting DpEvent; equal neighbours are merged, no steps give NoOpDpEvent."""
-    merged = merge(history)  # refused before the library is imported
+    """Return a history of (noise multiplier, sampling rate, steps) as a dp-accounting DpEvent.
+
+    Neighbours with equal settings are merged; no steps give NoOpDpEvent. Raises InvalidInputError for entries that are
+    no such triples or out of range.
+    """
+    merged = merge(history)  # checked before the library is imported, which is slow
     import dp_accounting as dp
 
     events: list[Any] = []
@@ -112,12 +132,19 @@ def to_dp_event(history: Iterable[RepeatedStep]) -> Any:
 
 
 def from_dp_event(event: Any) -> list[RepeatedStep]:
-    """The history inside a DpEvent of (Poisson-sampled) Gaussians; anything else is refused."""
+    """Return the history (noise multiplier, sampling rate, steps) inside a DpEvent; the inverse of ``to_dp_event``.
+
+    The event may nest compositions of Gaussians, Poisson-sampled or not; anything else raises InvalidInputError.
+    """
     return merge(_repeated_steps(event, 1))
 
 
 def merge(history: Iterable[RepeatedStep]) -> list[RepeatedStep]:
-    """Checked entries in order, neighbours with the same noise and rate added up, empty ones left out."""
+    """Return the checked entries of a history in order; neighbours of equal noise and rate are added up.
+
+    Entries without steps are left out. Raises InvalidInputError for an entry that is no triple, a noise multiplier
+    outside [1e-6, 1e12], a rate outside (0, 1], or a number of steps that is not whole.
+    """
     merged: list[RepeatedStep] = []
     for entry in history:
         try:
@@ -155,7 +182,7 @@ def _repeated_steps(event: Any, times: int) -> Iterator[RepeatedStep]:
 
 
 def _is_event(value: object) -> bool:
-    library = sys.modules.get("dp_accounting")  # who holds an event has imported it
+    library = sys.modules.get("dp_accounting")  # whoever holds an event has imported the library
     return library is not None and isinstance(value, library.DpEvent)
 
 
@@ -172,7 +199,10 @@ def _rdp(event: Any, delta: float) -> float:
 
 
 def _pld(event: Any, delta: float, rdp: float) -> float | None:
-    """PLD with a discretisation that suits the size of epsilon: the finest step is 1e-3 of it, the coarsest 1e-5."""
+    """Return epsilon by PLD, None where it is not finite or not supported.
+
+    The discretisation interval is the smaller of 1e-4 and 1e-3 epsilon, but not below 1e-5 epsilon.
+    """
     from dp_accounting.pld import PLDAccountant
 
     if delta <= 2 * PLD_ROUND_OFF or not math.isfinite(rdp) or rdp > 1000:
@@ -180,7 +210,7 @@ def _pld(event: Any, delta: float, rdp: float) -> float | None:
     value = rdp
     interval = math.inf
     for _ in range(3):  # RDP may be far above PLD for quiet runs: refine until the discretisation is small beside it
-        finer = max(min(_FINEST, 1e-3 * value), _COARSEST_SHARE * value)
+        finer = max(min(_INTERVAL, 1e-3 * value), _LEAST_SHARE * value)
         if finer > 0.5 * interval:
             break
         interval = finer
@@ -196,7 +226,10 @@ def _pld(event: Any, delta: float, rdp: float) -> float | None:
 
 
 def _gaussian(event: Any, delta: float) -> float | None:
-    """The exact epsilon of a run without sampling (Balle & Wang 2018): one Gaussian release of all steps together."""
+    """Return the exact epsilon of a run without sampling, as one Gaussian release (Balle & Wang 2018), rounded up.
+
+    None where the event has other steps, or is too quiet to compute it.
+    """
     from dp_accounting import get_epsilon_gaussian
 
     try:
@@ -215,7 +248,7 @@ def _gaussian(event: Any, delta: float) -> float | None:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Without the log lines that dp-accounting writes when it leaves a fractional order out."""
+    """Silence the log lines that dp-accounting writes whenever it skips a fractional order."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

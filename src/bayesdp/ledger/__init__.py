@@ -1,36 +1,53 @@
-"""The ledger: what a run did to each record of data, stored safely and cheaply. Storage and counts only.
+"""The ledger: the steps of a run and how exposed each audit record was, stored safely. Storage and counts only.
 
-stored_ledger.py   records steps, reads them back: what ``bayesdp.Ledger`` builds on
-settings.py        what a run is: checked, kept as text, first link of the hash chain
-caveats.py         what a step may rest on besides its figures
-norms.py           norms as they come in, checked once
-exposure_grid.py   the exposures that are told apart, rounded up
-bins.py            an exposure at a sampling rate: what is counted
-histograms.py      counts of every audit record, and the journal of the last steps
-folding.py         from the journal into the histograms
-snapshots.py       costs at about 32 points of the run
-costs.py           counts times log-moments: K_x(lambda)
-running_costs.py   the same at one order, while steps are recorded
-step_counts.py     counts for readers who need not know about bins
-batches.py         private counts of a batch
-history.py         settings and totals of a run
-chain.py           one step, and the hash chain
-file.py            the SQLite file: opened, locked, written, closed
-reading.py         the SQLite file: read and checked
-database.py        its tables, and its errors in plain words
-head.py            the small file beside it: a lock, and how far the ledger had come
-loading.py         everything from the file into memory
-packing.py         small forms of arrays
-composition.py     runs after one another, as one ledger
-position.py        where a run stood at a checkpoint
-locking.py, errors.py
+The rest of bayesdp imports from here, not from the modules below.
+
+    stored_ledger.py   records steps and gives back counts and costs; ``bayesdp.Ledger`` adds claims
+    run_composition.py runs that followed one another, as one ledger
+    position.py        the position of a ledger, for checkpoints
+
+What comes in
+    settings.py        the settings of a run: checked, kept as text
+    norms.py           norms, checked once
+    caveats.py         what a step rests on besides its figures
+    new_step.py        from the arguments of a step to what is kept of it
+
+What is counted
+    exposure_grid.py   the exposures that are told apart; others are rounded up to them
+    bins.py            an exposure at a sampling rate, and where the exposures of a step go
+    histograms.py      counts of every audit record, and the journal of the last steps
+    folding.py         from the journal into the histograms
+    batches.py         private counts of a batch
+    history.py         settings by stretches, totals and hashes of a run
+
+What is read from it
+    costs.py           counts times log-moments: K_x(lambda)
+    running_costs.py   costs at one order, kept up to date while steps are recorded
+    snapshots.py       costs at about 32 points of a run
+    step_counts.py     counts by rate and exposure, for readers who need not know about bins
+
+What is on disk
+    file.py            the SQLite file: opened, locked, written, closed; whole at every instant, even after kill -9
+    head.py            the small file beside it: a lock, and how far the ledger had come
+    database.py        tables, connections, errors of SQLite in plain words
+    chain.py           one step, and the hash chain over all steps
+    reading.py         rows of the file, checked
+    loading.py         everything from the file into memory
+    packing.py         arrays as bytes
+
+    errors.py, locking.py
 """
 
-from bayesdp.ledger.composition import composed_file
+from bayesdp.ledger.bins import BinArray
+from bayesdp.ledger.caveats import CAVEATS, Caveat
 from bayesdp.ledger.database import MEMORY
 from bayesdp.ledger.errors import LedgerError, StorageError
 from bayesdp.ledger.file import LedgerFile
-from bayesdp.ledger.norms import CheckedNorms, checked_norms
+from bayesdp.ledger.history import Stretch
+from bayesdp.ledger.locking import locked
+from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
+from bayesdp.ledger.position import check_continues, position_of
+from bayesdp.ledger.run_composition import composed_file
 from bayesdp.ledger.running_costs import RunningCosts
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import LAMBDAS as SNAPSHOT_LAMBDAS
@@ -38,8 +55,11 @@ from bayesdp.ledger.step_counts import StepCounts
 from bayesdp.ledger.stored_ledger import StoredLedger
 
 __all__ = [
+    "CAVEATS",
     "MEMORY",
     "SNAPSHOT_LAMBDAS",
+    "BinArray",
+    "Caveat",
     "CheckedNorms",
     "LedgerError",
     "LedgerFile",
@@ -47,8 +67,13 @@ __all__ = [
     "StepCounts",
     "StorageError",
     "StoredLedger",
+    "Stretch",
+    "check_continues",
+    "checked_audit_norms",
     "checked_norms",
     "checked_path",
     "composed_file",
+    "locked",
     "new_settings",
+    "position_of",
 ]

@@ -1,4 +1,4 @@
-"""What one step did to the batch it drew: private, because it comes from training members."""
+"""The batch that one step drew, as counts: private, because it comes from training members."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ _LENGTHS = struct.Struct("<qq")  # norms of audit records, of the batch; -1 for 
 
 @dataclass(frozen=True, eq=False)
 class PrivateBatch:
-    """How many records were drawn, how many of them were above the clip bound, and counts [K] of them over bins [K]."""
+    """Counts of the norms of a batch. They come from training members: private, not to be published."""
 
     drawn: int
+    "How many records were drawn."
     clipped: int
+    "How many of them had norms above the clip bound."
     bins: BinArray
+    "The bins of their exposures, [K], ascending."
     counts: NDArray[np.int64]
+    "How many of them are in each bin, [K]."
 
     @staticmethod
     def of(norms: CheckedNorms, clip: float | None, place: Place) -> PrivateBatch:
-        """Count the norms of a batch, and those of them that were above the clip bound."""
+        """Count the norms of a batch over the bins of its step."""
         counts = np.bincount(place.keys(norms.values))
         keys = np.flatnonzero(counts > 0)
         return PrivateBatch(len(norms), norms.above(clip), bins_of(place.rate, keys), counts[keys])
 
     def moved(self, place: Place) -> PrivateBatch:
-        """The same batch in another ledger, where its step has another place."""
+        """Return this batch as another ledger counts it, where its step has another place."""
         keys = keys_of(self.bins)
         keys[keys >= FIRST_OWN] = place.clip_key
         counts = np.bincount(keys, self.counts).astype(np.int64)
@@ -43,7 +47,7 @@ class PrivateBatch:
         return PrivateBatch(self.drawn, self.clipped, bins_of(place.rate, present), counts[present])
 
     def pack(self, rate: int) -> bytes:
-        """Bytes for the file; all bins are of one rate."""
+        """Return the bytes that the file keeps. All bins must be of the one rate with this number."""
         keys = keys_of(self.bins)
         numbers = np.stack([keys, self.counts])
         numbers[0, 1:] -= keys[:-1]
@@ -51,20 +55,20 @@ class PrivateBatch:
 
     @staticmethod
     def unpack(data: bytes) -> PrivateBatch:
-        """From the bytes that ``pack`` gave."""
+        """Return the batch from the bytes that ``pack`` gave."""
         drawn, clipped, rate = _HEADER.unpack_from(data)
         gaps, counts = packing.unpack_small(data[_HEADER.size :])
         return PrivateBatch(drawn, clipped, bins_of(rate, np.cumsum(gaps)), counts)
 
 
 def pack_norms(audit: CheckedNorms | None, batch: CheckedNorms | None) -> bytes:
-    """Write norms as they were given, as bytes for the file; None is told apart from an empty batch."""
+    """Return norms as they were given, as bytes for the file; None and an empty batch differ."""
     parts = [b"" if norms is None else norms.values.astype("<f8").tobytes() for norms in (audit, batch)]
     return _LENGTHS.pack(*(-1 if norms is None else len(norms) for norms in (audit, batch))) + b"".join(parts)
 
 
 def unpack_norms(content: bytes) -> tuple[FloatArray | None, FloatArray | None]:
-    """From the bytes that ``pack_norms`` gave."""
+    """Return the norms of audit records [m] and of the batch [b] from the bytes that ``pack_norms`` gave."""
     audit, batch = _LENGTHS.unpack_from(content)
     norms = np.frombuffer(content, "<f8", offset=_LENGTHS.size)
     split = max(audit, 0)

@@ -1,9 +1,11 @@
-"""What a bin of the histograms stands for: a sampling rate and an exposure.
+"""Bins of the histograms: each stands for an exposure at a sampling rate.
 
-Rates and clip bounds get their numbers in the order in which the steps bring them, so that all readers of the same
-steps agree. The first ``OWN_CLIPS`` clip bounds (over the noise) are kept exactly, under keys of their own; later ones,
-in runs whose noise changes at every step, are rounded up on the grid. The first ``OWN_RATES`` sampling rates are kept
+Rates and clip bounds are numbered in the order of the steps that bring them, so that all readers of the same steps
+agree. The first ``OWN_CLIPS`` clip bounds (over the noise) are kept exactly, under keys of their own; later ones, in
+runs whose noise changes at every step, are rounded up on the grid. The first ``OWN_RATES`` sampling rates are kept
 exactly; later ones are rounded up, 16 per octave.
+
+How a bin is packed into 32 bits is known to this file only.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from bayesdp.mechanisms.float_grid import round_to_bits
 from bayesdp.validation import FloatArray
 
 OWN_CLIPS = 64
+"""How many clip bounds of a run are kept exactly."""
 OWN_RATES = 16
+"""How many sampling rates of a run are kept exactly."""
 _SCALE_UP = 1.0 + 2.0**-50  # covers the rounding of 1 / s and of the product with it
 _RATE_BITS = 4
 
@@ -46,18 +50,23 @@ def rate_numbers_of(bins: BinArray) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the exposures of one step go: ``scale`` times a norm is its exposure, never below norm over noise.
-
-    Keys up to ``below_clip`` stand for exposures below the clip bound, which has the key ``clip_key``.
-    """
+    """The place of one step: where its exposures are counted."""
 
     rate: int
+    "The number of the step's sampling rate."
     scale: float
+    "Norm times scale is the exposure, never below norm over noise."
     clip_key: int
+    "The key of the clip bound."
     below_clip: int
+    "The highest key of exposures below the clip bound."
 
     def keys(self, norms: FloatArray) -> Keys:
-        """The key of each norm, [n]; what would be rounded up past the clip bound is at the clip bound."""
+        """Return the key of each norm, [n]; its exposure is at least min(norm, clip) / noise, at most the clip bound's.
+
+        Norms that would be rounded up past the clip bound get its key. Norms above 0 never get the key 0, which costs
+        nothing.
+        """
         with np.errstate(over="ignore"):
             keys = grid.round_up(norms * self.scale)
         if not keys.all():
@@ -67,50 +76,57 @@ class Place:
 
 
 class Bins:
-    """The rates and clip bounds of a run so far, in the order of their first step."""
+    """The sampling rates and clip bounds of a run so far, in the order of the steps that brought them."""
 
     def __init__(self, rates: Iterable[float] = (), own: Iterable[float] = ()) -> None:
         self.rates = list(rates)
+        "Sampling rates by their numbers."
         self.own = list(own)
-        "Exposures that have keys of their own: FIRST_OWN, FIRST_OWN + 1, ..."
+        "Exposures of clip bounds with keys of their own: FIRST_OWN, FIRST_OWN + 1, ..."
         self._places: dict[tuple[float, float, float | None], Place] = {}
 
     def place(self, noise_std: float, sample_rate: float, clip: float | None) -> Place:
-        """Where a step with these settings goes; new rates and clip bounds are added."""
+        """Return where the exposures of a step with these settings are counted.
+
+        New rates and clip bounds are added to those of the run, so every step must be placed, once and in order.
+        """
         settings = (noise_std, sample_rate, clip)
-        found = self._places.get(settings)
-        if found is None:
+        place = self._places.get(settings)
+        if place is None:
             exact = math.frexp(noise_std)[0] == 0.5  # a power of 2: nothing is rounded
             scale = (1.0 if exact else _SCALE_UP) / noise_std
             clip_key, below = self._clip_key(math.inf if clip is None else clip * scale)
-            found = Place(self.number_of_rate(sample_rate), scale, clip_key, below)
+            place = Place(self.number_of_rate(sample_rate), scale, clip_key, below)
             if len(self._places) < 4096:  # a cache: settings may differ at every step
-                self._places[settings] = found
-        return found
+                self._places[settings] = place
+        return place
 
     def exposures(self, keys: KeyArray) -> FloatArray:
-        """The exposure of each key, [K]; infinity beyond the grid."""
+        """Return the exposure of each key, [K]: no exposure counted under it is larger. Infinite beyond the grid."""
         values = np.concatenate([grid.VALUES, np.array(self.own)])
         return values[np.where(keys >= grid.FIRST_OWN, keys - grid.FIRST_OWN + len(grid.VALUES), keys)]
 
     def exposures_of(self, bins: BinArray) -> FloatArray:
-        """Return the exposure of each bin, [K]: no exposure counted in it is larger."""
+        """Return the exposure of each bin, [K]: no exposure counted in it is larger. Infinite beyond the grid."""
         return self.exposures(keys_of(bins))
 
     def exposures_below(self, bins: BinArray) -> FloatArray:
-        """Return for each bin, [K], an exposure below all that are counted in it; 0 for the bin of exposure 0."""
+        """Return for each bin an exposure below all that are counted in it, [K]; 0 for the bin of exposure 0."""
         keys = keys_of(bins)
         is_own = keys >= grid.FIRST_OWN
         keys[is_own] = np.minimum(grid.round_up(self.exposures(keys[is_own])), grid.BEYOND)
         return grid.below(keys)
 
     def rates_of(self, bins: BinArray, *, least: bool = False) -> FloatArray:
-        """Return the sampling rate of each bin, [K]; ``least``: what it can have been before it was rounded up."""
+        """Return the sampling rate of each bin, [K]; with ``least``, the least it can have been before rounding up."""
         rates = [self.least_rate(number) for number in range(len(self.rates))] if least else self.rates
         return np.array(rates, np.float64)[rate_numbers_of(bins)]
 
     def moved_to(self, other: Bins, bins: BinArray) -> BinArray:
-        """Translate ``bins`` [K] of this run into those of another, which knows all rates of this one."""
+        """Translate ``bins`` [K] of this run into bins of another run, which must know all rates of this one.
+
+        A clip bound that has no key of its own there is rounded up on the grid.
+        """
         rates = np.array([other.rates.index(rate) for rate in self.rates], np.int64)
         own = np.array([other._clip_key(exposure)[0] for exposure in self.own], np.int64)
         keys = keys_of(bins)
@@ -120,17 +136,17 @@ class Bins:
 
     @staticmethod
     def union(runs: Sequence[Bins]) -> Bins:
-        """The rates and clip bounds of several runs, as many as there are keys for; the rest is rounded up."""
+        """Return the rates and clip bounds of several runs; clip bounds for which no key is left will be rounded up."""
         rates = dict.fromkeys(rate for run in runs for rate in run.rates)
         own = dict.fromkeys(exposure for run in runs for exposure in run.own)
         return Bins(rates, list(own)[: grid.KEYS - grid.FIRST_OWN])
 
     def least_rate(self, number: int) -> float:
-        """What a rate can have been before it was rounded up."""
+        """Return the least that a rate can have been before it was rounded up."""
         return self.rates[number] / (1 if number < OWN_RATES else 1 + 2.0**-_RATE_BITS)
 
     def number_of_rate(self, rate: float) -> int:
-        """The number of a sampling rate; a new one is added, rounded up if there are many already."""
+        """Return the number of a sampling rate; a new rate is added, rounded up if ``OWN_RATES`` are known already."""
         if rate not in self.rates and len(self.rates) >= OWN_RATES:
             rate = round_to_bits(rate, _RATE_BITS, up=True)
         if rate not in self.rates:
@@ -138,7 +154,7 @@ class Bins:
         return self.rates.index(rate)
 
     def _clip_key(self, exposure: float) -> tuple[int, int]:
-        """The key of a clip bound, and the highest key below it."""
+        """Return the key of a clip bound, given as an exposure, and the highest key below it."""
         if math.isinf(exposure):
             return grid.BEYOND, grid.BEYOND
         ceiling = int(grid.round_up(np.array([exposure]))[0])

@@ -1,4 +1,7 @@
-"""What a step may rest on besides its figures: named by whoever records it, kept with the step, said in every claim."""
+"""Caveats: what a step rests on besides its figures.
+
+Whoever records a step names its caveats. They are kept with the step, and every claim about the run states them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from bayesdp.validation import refuse
 
 @dataclass(frozen=True)
 class Caveat:
-    """An assumption in words, and which claims are no more than estimates because of it."""
+    """An assumption in words, and the claims that it weakens from a bound to an estimate."""
 
     text: str
     weakens: Literal["nothing", "audit", "everything"]
+    "``audit``: claims from audit records; ``everything``: also the claim for everyone."
 
 
 CAVEATS = {
@@ -25,18 +29,21 @@ CAVEATS = {
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
     "sampling-mismatch": Caveat(
-        "batches that were drawn do not fit the sampling rate, so the figures may be too small", "everything"
+        "the batches that were drawn do not match the sampling rate, so the figures may be too small", "everything"
     ),
     "seeded": Caveat(
-        "nobody knows the seed from which noise and batches came. It was given: an experiment, NOT FOR RELEASE",
+        "nobody knows the seed of noise and batches. It was set by hand: an experiment, NOT FOR RELEASE",
         "nothing",
     ),
 }
-"""By the name under which a step has them."""
+"""All caveats, by the name that ``Ledger.step(caveats=...)`` takes and the file keeps."""
 
 
-def joined(names: Iterable[str]) -> str:
-    """As a step keeps them: in order, each once."""
+def caveat_text(names: Iterable[str]) -> str:
+    """Return the text in which a step keeps its caveats: names in alphabetical order, each once, between commas.
+
+    Raises InvalidInputError for a name that is not in ``CAVEATS``.
+    """
     given = [names] if isinstance(names, str) else sorted(set(names))
     for name in given:
         if name not in CAVEATS:
@@ -44,6 +51,6 @@ def joined(names: Iterable[str]) -> str:
     return ",".join(given)
 
 
-def split(text: str) -> list[str]:
-    """The names in what ``joined`` gave."""
+def caveat_names(text: str) -> list[str]:
+    """Return the names in a text that ``caveat_text`` gave."""
     return text.split(",") if text else []

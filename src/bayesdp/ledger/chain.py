@@ -1,4 +1,4 @@
-"""The record of one step, and the hash chain over all of them.
+"""One step as the ledger keeps it, and the hash chain over all steps.
 
 The hash of a step covers its content and the hash of the step before; the first one follows the hash of the run's
 settings. So no step can be changed, removed or moved without every later hash failing to match.
@@ -14,15 +14,15 @@ from operator import attrgetter
 from typing import Any
 
 NOTHING = b""
-"""The digest of content that a step does not have."""
+"""The digest that stands for content which a step does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One noisy release, as the ledger keeps it: settings, and digests of the larger content beside it."""
+    """One noisy release: its settings, and digests of the larger content that other tables keep."""
 
     number: int
-    "1 for the first."
+    "1 for the first step."
     noise_std: float
     sample_rate: float
     clip: float | None
@@ -31,22 +31,22 @@ class Step:
     "Seconds since 1970, UTC."
     source: str
     caveats: str
-    "Names of what the step rests on (caveats.py), with commas."
+    "Names of caveats between commas (``caveats.caveat_text``)."
     audited: int
-    "Audit records whose norms were given; 0 if they are charged at the clip bound."
+    "How many norms of audit records were given; 0 if all are charged at the clip bound."
     audit_clipped: int
-    "How many of them were above the clip bound."
+    "How many of these norms were above the clip bound."
     audit_digest: bytes
     batch_digest: bytes
     norms_digest: bytes
 
     def hash(self, previous: bytes) -> bytes:
-        """The hash of this step after the one before it."""
+        """Return the hash of this step, given the hash of the step before it."""
         content = (previous, *self.values())
         return sha256(json.dumps([part.hex() if isinstance(part, bytes) else part for part in content]).encode())
 
     def values(self) -> tuple[Any, ...]:
-        """All fields in their order."""
+        """Return all fields in their order, which is that of the columns in the file."""
         return _ALL_FIELDS(self)
 
 
@@ -55,7 +55,7 @@ _ALL_FIELDS = attrgetter(*(field.name for field in fields(Step)))
 
 @dataclass(frozen=True)
 class StoredStep:
-    """A step that follows from the one before, and the contents beside it that are still kept."""
+    """A step with its hash and the content in other tables; None where there is none, or none any more."""
 
     step: Step
     hash: bytes
@@ -65,12 +65,12 @@ class StoredStep:
 
 
 def first_hash(settings: Mapping[str, str]) -> bytes:
-    """What the first step follows: the hash of the run's settings."""
+    """Return the hash of the run's settings, which the first step follows."""
     return sha256(json.dumps(dict(sorted(settings.items()))).encode())
 
 
 def sha256(*parts: bytes) -> bytes:
-    """SHA-256 of several pieces; each is preceded by its length, so that none can lend bytes to the next."""
+    """Return SHA-256 over several parts, each preceded by its length: moving bytes from one to the next changes it."""
     hasher = hashlib.sha256()
     for part in parts:
         hasher.update(len(part).to_bytes(8, "little"))
@@ -79,10 +79,10 @@ def sha256(*parts: bytes) -> bytes:
 
 
 def digest(content: bytes | None) -> bytes:
-    """The digest of content, or ``NOTHING``."""
+    """Return the digest of content, ``NOTHING`` for None."""
     return NOTHING if content is None else sha256(content)
 
 
 def seal_of(chain_hash: bytes, slice_digests: Mapping[int, bytes]) -> bytes:
-    """Return one hash over everything in a closed ledger: the last step, and the digests of slices by their numbers."""
+    """Return one hash over everything in a closed ledger: hash of the last step, then digests of slices in order."""
     return sha256(chain_hash, *(slice_digests[number] for number in sorted(slice_digests)))

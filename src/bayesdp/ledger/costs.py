@@ -1,8 +1,10 @@
 """From histograms to costs K_x(lambda): one product of counts with a table of log-moments.
 
 For many orders the table is computed only at the ends of the grid's chords (``exposure_grid.chords``) and at clip
-bounds. Kappa is convex in the squared exposure, so the product is never below the cost at the exposures that were
-rounded up, let alone at the exact ones.
+bounds. Kappa is convex in the squared exposure, so the product is never below the cost at the rounded-up exposures, and
+these are never below the exact ones.
+
+scipy.sparse is imported inside functions: importing it takes time, and ledgers that only record steps never need it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from bayesdp.ledger import exposure_grid as grid
 from bayesdp.ledger.bins import BinArray, Bins, keys_of, rate_numbers_of
@@ -28,7 +29,8 @@ Rounding = Literal["up", "down"]
 def audit_costs(histograms: AuditHistograms, bins: Bins, lambdas: FloatArray, rounding: Rounding = "up") -> FloatArray:
     """Return K_x(lambda) of all audit records, [m, L].
 
-    Rounding "up" gives upper bounds. Rounding "down" gives lower ones, to see how much rounding up may have added.
+    Rounding "up" gives upper bounds of the exact costs, infinite for records with an exposure beyond the grid. Rounding
+    "down" gives lower bounds, which show how much rounding up can have added.
     """
     table = BinCosts(bins, histograms.bins(), lambdas, rounding)
     result = np.empty((histograms.records or 0, len(lambdas)))
@@ -39,7 +41,7 @@ def audit_costs(histograms: AuditHistograms, bins: Bins, lambdas: FloatArray, ro
 
 @dataclass(frozen=True)
 class _RateTable:
-    """The bins of one rate: weights [K, N] from bins to nodes, and log-moments [N, L] at the nodes."""
+    """The bins [K] of one rate, weights [K, N] from bins to nodes (sparse), and log-moments [N, L] at the nodes."""
 
     present: BinArray
     weights: Any
@@ -47,9 +49,10 @@ class _RateTable:
 
 
 class BinCosts:
-    """Log-moments of the given bins of a run, and the costs of histograms over them."""
+    """Log-moments of bins of a run at orders [L], from which the costs of histograms over these bins follow."""
 
     def __init__(self, bins: Bins, present: BinArray, lambdas: FloatArray, rounding: Rounding = "up") -> None:
+        """Tabulate the bins ``present`` [K], in ascending order."""
         self._lambdas = lambdas
         self._infinite = rounding == "up"  # the cost of what lies beyond the grid
         build = _rate_table if rounding == "up" else _rate_table_below
@@ -59,7 +62,7 @@ class BinCosts:
         }
 
     def costs(self, histogram: Histogram) -> FloatArray:
-        """Return K_x(lambda), [n, L], for a histogram whose bins are among those given."""
+        """Return K_x(lambda), [n, L], of the n records of a histogram, whose bins must all be among ``present``."""
         total = np.zeros((histogram.counts.shape[1], len(self._lambdas)))
         numbers, starts = np.unique(rate_numbers_of(histogram.bins), return_index=True)  # bins are ascending
         ends = [*starts[1:].tolist(), len(histogram.bins)][: len(starts)]
@@ -80,7 +83,9 @@ class BinCosts:
 
 
 def _rate_table(bins: Bins, present: BinArray, lambdas: FloatArray) -> _RateTable:
-    """Tabulate bins of one rate by chords; what lies beyond the grid has no node, its cost is infinite."""
+    """Tabulate bins of one rate by chords. The bin beyond the grid has no node: its cost is infinite."""
+    from scipy import sparse
+
     keys = keys_of(present)
     on_grid, own = keys[keys < grid.BEYOND], keys[keys >= grid.FIRST_OWN]
     nodes, weights = on_grid, sparse.eye_array(len(on_grid))
@@ -93,6 +98,8 @@ def _rate_table(bins: Bins, present: BinArray, lambdas: FloatArray) -> _RateTabl
 
 
 def _rate_table_below(bins: Bins, present: BinArray, lambdas: FloatArray) -> _RateTable:
-    """Tabulate bins of one rate at exposures and rates below all that was rounded up to them."""
+    """Tabulate bins of one rate at an exposure and a rate below all that were rounded up to them."""
+    from scipy import sparse
+
     moments = log_moments(bins.rates_of(present[:1], least=True)[0], bins.exposures_below(present), lambdas)
     return _RateTable(present, sparse.csr_array(sparse.eye_array(len(present))), moments)

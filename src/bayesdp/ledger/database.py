@@ -35,16 +35,16 @@ SCHEMA = (
 )
 STEP_FIELDS = [field.name for field in fields(Step)]
 INSERT_STEP = f"INSERT INTO steps VALUES ({', '.join('?' * (len(STEP_FIELDS) + 1))})"
-BESIDE = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
-"""Tables with larger content of steps, and the field of a step that has its digest."""
+CONTENT_TABLES = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
+"""Tables with the larger content of steps; for each, the field of a step that keeps the digest of its content."""
 DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
-# What is deleted need not be overwritten: closing gives all free pages back. A short log keeps the files small.
+# Deleted rows need not be overwritten: closing gives all free pages back. A short log keeps the files small.
 ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
 
 
 @contextlib.contextmanager
 def clear_errors(path: Path | str) -> Generator[None]:
-    """Turn errors of the disk and of SQLite into StorageError and LedgerError, one clear line each."""
+    """Turn errors of the disk and of SQLite into StorageError or LedgerError with a message of one line."""
     try:
         yield
     except sqlite3.Error as error:
@@ -58,7 +58,7 @@ def clear_errors(path: Path | str) -> Generator[None]:
 
 
 def _in_plain_words(path: Path | str, text: str) -> LedgerError | StorageError:
-    """Return the error for what SQLite said."""
+    """Return the error that says in plain words what SQLite's message means."""
     unused = "nothing was recorded, so the result of this step must not be used"
     if "full" in text:
         return StorageError(path, f"the disk is full; {unused}", errno.ENOSPC)
@@ -73,7 +73,7 @@ def _in_plain_words(path: Path | str, text: str) -> LedgerError | StorageError:
 
 
 def give_name(draft: Path, path: Path) -> None:
-    """Give a file its name, all at once; not if there is one of this name."""
+    """Give the finished draft its name in one atomic act; raise FileExistsError if that name is taken."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -84,7 +84,7 @@ def give_name(draft: Path, path: Path) -> None:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection to a file that exists, mode "ro" or "rw"; what stands in its schema is not trusted."""
+    """Connect to a file that exists, in mode "ro" or "rw"; functions in its schema are never run."""
     address = f"file:{quote(str(path.absolute()))}?mode={mode}"
     database = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=1)
     try:
@@ -98,21 +98,21 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Without the right to write if possible; a log left by a crash may need it."""
+    """Connect without the right to write, unless a log that a crash left behind requires it."""
     try:
         return connect(path, "ro")
     except sqlite3.OperationalError:
         return connect(path, "rw")
 
 
-def one_value(database: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
-    """Return the first value of the first row that a query finds; None if it finds none."""
+def single_value(database: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> Any:
+    """Return the first value of the first row of a query's result; None if the result is empty."""
     row = database.execute(query, values).fetchone()
     return None if row is None else row[0]
 
 
 def create_tables(database: sqlite3.Connection, settings: Mapping[str, str], seal: bytes) -> None:
-    """A ledger without steps, closed with this seal."""
+    """Create the tables of a ledger without steps, closed with this seal, in one transaction."""
     database.execute("BEGIN")
     database.execute(f"PRAGMA application_id = {APPLICATION}")
     database.execute(f"PRAGMA user_version = {FORMAT}")

@@ -1,7 +1,8 @@
 """The ledger's file: one SQLite database, in which a step is on disk before its result may be used.
 
-While it is written there are three files beside it: SQLite's write-ahead log and its index, and the head (head.py).
-Closing leaves one plain file. Reading checks everything: what was changed, removed or moved is named, never skipped.
+While it is being written, three more files lie beside it: SQLite's write-ahead log, the index of that log, and the head
+(head.py). Closing leaves one plain file. Reading checks everything: a row that was changed, removed or moved is named
+in an error, never skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from bayesdp.ledger import chain, head
 from bayesdp.ledger.chain import StoredStep
 from bayesdp.ledger.database import (
-    BESIDE,
+    CONTENT_TABLES,
     DURABLE,
     ECONOMY,
     INSERT_STEP,
@@ -25,7 +26,7 @@ from bayesdp.ledger.database import (
     connect_to_read,
     create_tables,
     give_name,
-    one_value,
+    single_value,
 )
 from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.histograms import Slice
@@ -35,20 +36,24 @@ _LOG = ("-wal", "-shm", "-journal")
 
 
 class LedgerFile:
-    """An open database with the rows of a ledger; all that is read from it has been checked."""
+    """The open file of a ledger: rows go in by transactions that are on disk when they end, and come out checked.
+
+    Methods raise StorageError if the disk is full or fails, and LedgerError for everything else that is wrong with the
+    file; each message is one line.
+    """
 
     def __init__(self, path: Path | str, *, write: bool) -> None:
-        """Connect to a ledger that exists; ``write`` also locks it."""
+        """Connect to a ledger that exists; ``write`` also locks it. No row is changed before ``begin``."""
         self.path = path
-        self._real = Path(path).resolve()  # whatever the working directory will be, and past links
+        self._real = Path(path).resolve()  # links followed, and valid wherever the process changes its directory to
         self._write = write
         self._head: head.Head | None = None
         self.closed = True
-        "What the database says: all that belongs to the ledger is in it, and no head is needed."
+        "Whether the database is marked as closed: it contains the whole ledger, and needs no head."
         self.is_open = True
-        self._ready = False
-        self._said: tuple[int, bytes] | None = None  # what the head said: steps, and the hash of the last
-        self._digests: dict[int, bytes] = {}  # of the slices
+        self._ready = False  # whether ``begin`` has prepared the file for writing
+        self._noted: tuple[int, bytes] | None = None  # what the head says: steps, and the hash of the last one
+        self._digests: dict[int, bytes] = {}  # of the slices, by number
         self._process = os.getpid()
         with clear_errors(path):
             if path == MEMORY:
@@ -62,15 +67,18 @@ class LedgerFile:
         if self._write:
             self._head = head.Head(path)
         try:
-            self._said = head.read(path)
-            self._database = connect_to_read(path)  # what will be refused is not touched; writing comes later
+            self._noted = head.read(path)
+            self._database = connect_to_read(path)  # ``begin`` connects to write, once the ledger is known to be good
         except BaseException:
             self._release(remove=False)
             raise
 
     @staticmethod
     def create(path: Path | str, settings: Mapping[str, str]) -> LedgerFile:
-        """A new ledger without steps, locked; at ``path`` there is nothing before the whole of it is there."""
+        """Create a ledger without steps and lock it. The file appears at ``path`` complete, or not at all.
+
+        Raises LedgerError if a file is there already, or files that an earlier ledger of this name left beside it.
+        """
         if path == MEMORY:
             file = LedgerFile(MEMORY, write=True)
             create_tables(file._database, settings, chain.seal_of(chain.first_hash(settings), {}))
@@ -100,11 +108,11 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:
-        """All that is read inside is of one moment, also while another process writes."""
+        """Read everything inside as of one moment, even while another process writes."""
         self._check_open()
         with clear_errors(self.path):
             if self.path != MEMORY:
-                self._said = head.read(self._real)  # before the database, so that it is not ahead of it
+                self._noted = head.read(self._real)  # before the database, so that it cannot be ahead of it
             self._check_free()
             try:
                 self._database.execute("BEGIN")
@@ -113,26 +121,26 @@ class LedgerFile:
                 self.roll_back()
 
     def settings(self) -> dict[str, str]:
-        """Return the settings of the run, checked (see ``reading.read_settings``)."""
+        """Return the settings of the run, after checking the file as a whole (see ``reading.read_settings``)."""
         return read_settings(self._database, self.path)
 
     def steps(self, first_hash: bytes) -> Iterator[StoredStep]:
-        """Yield all steps in order, checked (see ``reading.read_steps``)."""
-        return read_steps(self._database, self.path, first_hash, self._said, lambda: head.read(self._real))
+        """Yield all steps in order, each checked against the one before (see ``reading.read_steps``)."""
+        return read_steps(self._database, self.path, first_hash, self._noted, lambda: head.read(self._real))
 
     def slices(self, hash_at: HashAt, steps: int) -> dict[int, Slice]:
-        """Return the slices that were folded, by number; a ledger that was closed must be complete."""
-        found = read_slices(self._database, self.path, hash_at, steps)
-        self.closed, self._digests = found.closed, found.digests
+        """Return the folded slices by number, checked; a ledger that was closed must be complete."""
+        stored = read_slices(self._database, self.path, hash_at, steps)
+        self.closed, self._digests = stored.closed, stored.digests
         if self.path != MEMORY:
-            check_head(self.path, self._real, self._said, closed=found.closed)
-        return found.slices
+            check_head(self.path, self._real, self._noted, closed=stored.closed)
+        return stored.slices
 
     def content(self, table: str, step: int) -> bytes | None:
-        """The content of one step in one of the tables beside the steps."""
+        """Return the content of a step in one of ``CONTENT_TABLES``; None if it has none there."""
         self._check_open()
-        assert table in BESIDE
-        return one_value(self._database, f"SELECT content FROM {table} WHERE step = ?", (step,))
+        assert table in CONTENT_TABLES
+        return single_value(self._database, f"SELECT content FROM {table} WHERE step = ?", (step,))
 
     def _check_free(self) -> None:
         if self._database.in_transaction:
@@ -145,19 +153,19 @@ class LedgerFile:
     # Writing
 
     def append(self, stored: StoredStep) -> None:
-        """One step, synced."""
+        """Add a step; it is on disk when this returns."""
         with self.transaction():
             self.insert(stored)
         self._note(stored)
 
     def replace_last(self, stored: StoredStep, previous: bytes) -> None:
-        """Another record of the last step, synced; ``previous`` is the hash of the step before."""
-        if self._head is not None:  # from here to the end it is behind, which it may be
+        """Replace the last step; on disk when this returns. ``previous`` is the hash of the step before it."""
+        if self._head is not None:  # until the end the head is one step behind, which is allowed
             with clear_errors(self.path):
                 self._head.write(stored.step.number - 1, previous, sync=True)
         with self.transaction():
             self._database.execute("DELETE FROM steps WHERE number = ?", (stored.step.number,))
-            for table in BESIDE:
+            for table in CONTENT_TABLES:
                 self._database.execute(f"DELETE FROM {table} WHERE step = ?", (stored.step.number,))
             self.insert(stored)
         self._note(stored)
@@ -167,32 +175,32 @@ class LedgerFile:
             with clear_errors(self.path):
                 self._head.write(stored.step.number, stored.hash)
 
-    def put_slice(self, number: int, one: Slice, chain_hash: bytes, forget: int) -> None:
-        """A folded slice; the journal of steps up to ``forget`` is removed."""
+    def put_slice(self, number: int, part: Slice, chain_hash: bytes, forget: int) -> None:
+        """Store a folded slice and remove the journal of steps up to ``forget``, in one transaction."""
         with self.transaction():
-            self.put(number, one, chain_hash)
+            self.put(number, part, chain_hash)
             self._database.execute("DELETE FROM journal WHERE step <= ?", (forget,))
 
     def seal(self, steps: int, chain_hash: bytes) -> None:
-        """Mark the ledger as closed: all its steps are in slices, and there is nothing beyond."""
-        self._ready = False  # before the next step the mark is taken off again
+        """Mark the ledger as closed with this many steps; all of them must have been folded into slices."""
+        self._ready = False  # so that ``begin`` takes the mark off before the next step
         with self.transaction():
             values = (steps, self.seal_after(chain_hash))
             self._database.execute("UPDATE state SET closed = 1, steps = ?, seal = ? WHERE number = 1", values)
         self.closed = True
 
     def seal_after(self, chain_hash: bytes) -> bytes:
-        """The seal of the ledger as it is."""
+        """Return the seal of the ledger as it is now; ``chain_hash`` is the hash of its last step."""
         return chain.seal_of(chain_hash, self._digests)
 
     @property
     def unfinished(self) -> bool:
-        """Whether there is something to fold and to seal before closing."""
+        """Whether something must be folded and sealed before closing."""
         return self._write and self.is_open and not self.closed and os.getpid() == self._process
 
     def close(self) -> None:
-        """Give up the lock; of a ledger that is closed, leave one plain file without room to spare."""
-        if os.getpid() != self._process:  # the process from which this one was forked goes on with it
+        """Give up the lock; if the ledger was sealed, leave one plain file without free pages."""
+        if os.getpid() != self._process:  # the parent of this forked process still uses it
             self.is_open = False
             return
         settled = False
@@ -210,19 +218,19 @@ class LedgerFile:
         self._release(remove=False)
 
     def discard(self) -> None:
-        """Give up, and remove the files of a ledger that was never complete."""
+        """Give up the lock and remove the files of a ledger that was never completed."""
         self.abandon()
         if self.path != MEMORY:
             for ending in ("", *_LOG, "-head"):
                 self._real.with_name(self._real.name + ending).unlink(missing_ok=True)
 
     def _settle(self) -> bool:
-        """Empty the write-ahead log and give back free pages; not if somebody reads, or the disk is full."""
-        if one_value(self._database, "PRAGMA journal_mode") == "delete":
+        """Empty the log and give back free pages; return False if a reader or a full disk prevents it."""
+        if single_value(self._database, "PRAGMA journal_mode") == "delete":
             return True  # nothing was written
         try:
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            settled = one_value(self._database, "PRAGMA journal_mode = DELETE") == "delete"
+            settled = single_value(self._database, "PRAGMA journal_mode = DELETE") == "delete"
             if settled:
                 self._database.execute("VACUUM")
             return settled
@@ -230,25 +238,28 @@ class LedgerFile:
             return False
 
     def insert(self, stored: StoredStep) -> None:
-        """A step, within a transaction."""
+        """Insert a step; call it within a transaction."""
         self._database.execute(INSERT_STEP, (*stored.step.values(), stored.hash))
-        for table, content in zip(BESIDE, (stored.journal, stored.batch, stored.norms), strict=True):
+        for table, content in zip(CONTENT_TABLES, (stored.journal, stored.batch, stored.norms), strict=True):
             if content is not None:
                 self._database.execute(f"INSERT INTO {table} VALUES (?, ?)", (stored.step.number, content))
 
-    def put(self, number: int, one: Slice, chain_hash: bytes) -> None:
-        """A slice, within a transaction; ``chain_hash`` is that of the step through which it goes."""
-        points = " ".join(map(str, one.points))
-        digest = slice_digest(number, one, chain_hash)
-        values = (number, one.first, one.records, one.through, one.packed, points, one.snapshots, digest)
+    def put(self, number: int, part: Slice, chain_hash: bytes) -> None:
+        """Insert or replace a slice, within a transaction; ``chain_hash`` is the hash of step ``part.through``."""
+        points = " ".join(map(str, part.points))
+        digest = slice_digest(number, part, chain_hash)
+        values = (number, part.first, part.records, part.through, part.packed, points, part.snapshots, digest)
         self._database.execute(f"REPLACE INTO slices VALUES ({', '.join('?' * len(values))})", values)
         self._digests[number] = digest
 
     def begin(self, steps: int, chain_hash: bytes) -> None:
-        """Prepare for writing, after so many steps: from now on the ledger is not closed."""
+        """Prepare for writing: from now on the ledger is not closed. Does nothing if it is prepared already.
+
+        ``steps`` and ``chain_hash`` say how far the ledger has come. Raises LedgerError if this process may not write.
+        """
         self._check_open()
         if not self._write:
-            raise LedgerError(self.path, "was opened to be read only")
+            raise LedgerError(self.path, "was opened for reading only")
         if os.getpid() != self._process:
             raise LedgerError(self.path, "was opened by another process; a forked one cannot write to it")
         if self._ready:
@@ -261,15 +272,15 @@ class LedgerFile:
                 reader.close()
                 for pragma in (*DURABLE, *ECONOMY):
                     self._database.execute(f"PRAGMA {pragma}")
-            with self.transaction():  # before there is a log, so that the file itself says it
+            with self.transaction():  # before there is a log, so that the file itself says so
                 self._database.execute("UPDATE state SET closed = 0 WHERE number = 1")
-            if self._head is not None and one_value(self._database, "PRAGMA journal_mode = WAL") != "wal":
+            if self._head is not None and single_value(self._database, "PRAGMA journal_mode = WAL") != "wal":
                 raise LedgerError(self.path, "cannot be written here: the disk allows no write-ahead log")
         self._ready = True
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[None]:
-        """What is written inside is on disk at its end, all of it or nothing."""
+        """Put everything written inside on disk at the end, or nothing of it if an error occurs."""
         with clear_errors(self.path):
             self._check_free()
             try:
@@ -281,7 +292,7 @@ class LedgerFile:
                 raise
 
     def roll_back(self) -> None:
-        """Leave the transaction that was begun, if any."""
+        """Undo the transaction that was begun, if any."""
         if self._database.in_transaction:
             self._database.execute("ROLLBACK")
 

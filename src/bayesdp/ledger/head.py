@@ -1,8 +1,9 @@
-"""The small file beside a ledger that is being written: a lock, and how far the ledger had come.
+"""The head: a small file beside a ledger that is being written. It is the lock, and says how far the ledger had come.
 
 SQLite's write-ahead log may lose its end without a trace: the database then looks like an earlier, shorter one. So
-after every step the number of steps and the head of the hash chain are also written here. This is not synced (the log
-is), so it may fall behind after a power failure, but never ahead: a ledger with fewer steps than its head lost some.
+after every step the number of steps and the hash of the last one are also written here. This file is not synced (the
+log is), so after a power failure it may be behind the database but never ahead: a ledger with fewer steps than its head
+says has lost some.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ _MAGIC = b"bdphead1"
 
 
 def path_of(ledger: Path) -> Path:
-    """Where the head of a ledger is."""
+    """Return the path of a ledger's head."""
     return ledger.with_name(ledger.name + "-head")
 
 
 def read(ledger: Path) -> tuple[int, bytes] | None:
-    """Steps and hash, or None where there is no head (the ledger is closed)."""
-    for _ in range(3):  # it may be read while it is written
+    """Return the number of steps and the hash of the last one; None if there is no head, as beside a closed ledger.
+
+    Raises LedgerError if the head is damaged.
+    """
+    for _ in range(3):  # another process may be writing it
         try:
             data = path_of(ledger).read_bytes()
         except FileNotFoundError:
@@ -41,9 +45,10 @@ def read(ledger: Path) -> tuple[int, bytes] | None:
 
 
 class Head:
-    """The head of a ledger that this process writes; nobody else can while it is held."""
+    """The head of a ledger that this process writes. No other process can write the ledger until it is released."""
 
     def __init__(self, ledger: Path) -> None:
+        """Create the file if needed and lock it; raise LedgerError if another process holds it."""
         self._path = path_of(ledger)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -57,7 +62,7 @@ class Head:
             raise LedgerError(ledger, "was being closed by another process just now; try again")
 
     def write(self, steps: int, head: bytes, *, sync: bool = False) -> None:
-        """Say how far the ledger has come."""
+        """Note how far the ledger has come; ``sync`` waits until that is on disk."""
         self._empty = False
         body = _FORMAT.pack(_MAGIC, steps, head)
         os.pwrite(self._file, body + zlib.crc32(body).to_bytes(4, "little"), 0)
@@ -66,7 +71,7 @@ class Head:
             sync_folder(self._path.parent)
 
     def release(self, *, remove: bool) -> None:
-        """Give up the lock; a closed ledger needs no head, and an empty one says nothing."""
+        """Give up the lock; ``remove`` also removes the file, as does a head that was never written."""
         if remove or self._empty:
             self._path.unlink(missing_ok=True)
         fcntl.flock(self._file, fcntl.LOCK_UN)  # forked processes may still have the file open
@@ -74,7 +79,7 @@ class Head:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
+    """Wait until the names of files in a folder are on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What the steps of a run add up to: settings by stretches, totals, and the hash chain."""
+"""The history of a run in little memory: its settings by stretches, totals, and the hash of every step."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import Counter
 from dataclasses import dataclass
 
 from bayesdp.ledger.bins import Bins
-from bayesdp.ledger.caveats import split
+from bayesdp.ledger.caveats import caveat_names
 from bayesdp.ledger.chain import Step
 from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
 from bayesdp.mechanisms.gaussian import RepeatedStep
 
-_LEAST_NOISE = 1e-6  # the least multiplier that is accounted
-_ALL_BITS, _FEWER_BITS = MANTISSA, (11, 9, 8, 7, 6, 5, 4)  # of noise and rate, to tell settings apart
-_HASH = 32
+_LEAST_NOISE = 1e-6  # the least noise multiplier that is accounted
+_ALL_BITS, _FEWER_BITS = MANTISSA, (11, 9, 8, 7, 6, 5, 4)  # of noise and rate, by which settings are told apart
+_HASH = 32  # bytes of a hash
 
 
 @dataclass
 class Stretch:
-    """Consecutive steps with the same settings."""
+    """Consecutive steps with equal settings: ``steps`` of them, from step ``first`` on."""
 
     noise_std: float
     sample_rate: float
@@ -28,23 +28,28 @@ class Stretch:
     planned_batch: float | None
     source: str
     caveats: str
+    "Names between commas (``caveats.caveat_names``)."
     first: int
     steps: int = 0
 
     def settings(self) -> tuple[object, ...]:
-        """What its steps have in common."""
+        """Return the settings that its steps have in common, without its place in the run."""
         return self.noise_std, self.sample_rate, self.clip, self.planned_batch, self.source, self.caveats
 
 
 class History:
-    """All steps so far, in little memory."""
+    """Settings, totals and hashes of the steps so far. It does not count exposures: ``AuditHistograms`` does."""
 
     def __init__(self, first_hash: bytes, bins: Bins | None = None) -> None:
+        """Begin before the first step; ``first_hash`` is the hash of the run's settings."""
         self.steps = 0
         self.bins = Bins() if bins is None else bins
+        "The sampling rates and clip bounds of the steps; whoever adds a step places it there first."
         self.stretches: list[Stretch] = []
         self.audited_steps = 0
+        "How many steps had norms of audit records."
         self.audit_clipped = 0
+        "How many of these norms were above the clip bound."
         self.first_time: float | None = None
         self.last_time: float | None = None
         self.last: Step | None = None
@@ -52,7 +57,7 @@ class History:
         self._norms, self._norms_clipped = array("I"), array("I")
 
     def add(self, step: Step, step_hash: bytes) -> None:
-        """Add a step, whose place among the bins was asked for before."""
+        """Add a step, which ``bins.place`` has placed already: it is not placed again here."""
         self.steps = step.number
         self.last = step
         self._lengthen(step)
@@ -65,14 +70,14 @@ class History:
         self._norms_clipped.append(step.audit_clipped)
 
     def _lengthen(self, step: Step) -> None:
-        """The last stretch, or a new one."""
+        """Add the step to the last stretch, or begin a new one."""
         settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, step.source, step.caveats)
         if not self.stretches or self.stretches[-1].settings() != settings:
             self.stretches.append(Stretch(*settings, first=step.number))
         self.stretches[-1].steps += 1
 
     def amend(self, step: Step, step_hash: bytes) -> None:
-        """Another record of the last step, with the same settings but for its caveats."""
+        """Replace the last step by one that differs in norms and caveats only."""
         assert self.last is not None
         self.stretches[-1].steps -= 1
         if not self.stretches[-1].steps:
@@ -85,17 +90,20 @@ class History:
         self._norms[-1], self._norms_clipped[-1] = step.audited, step.audit_clipped
 
     def share_clipped(self, after: int, through: int) -> float | None:
-        """Of the norms that were given for audit records in these steps; None if there were none."""
+        """Return the share of clipped norms among those of audit records in steps ``after`` + 1 to ``through``.
+
+        None if no norms were given in these steps.
+        """
         norms = sum(self._norms[after:through])
         return sum(self._norms_clipped[after:through]) / norms if norms else None
 
     @property
     def caveats(self) -> list[str]:
-        """Names of what the steps so far rest on, each once."""
-        return sorted({name for one in self.stretches for name in split(one.caveats)})
+        """The names of the caveats of all steps so far, each once, in alphabetical order."""
+        return sorted({name for stretch in self.stretches for name in caveat_names(stretch.caveats)})
 
     def hash_at(self, step: int) -> bytes:
-        """The hash of a step; of the settings for step 0."""
+        """Return the hash of a step; step 0 stands for the settings of the run."""
         return bytes(self._hashes[_HASH * step : _HASH * (step + 1)])
 
     @property
@@ -109,11 +117,11 @@ class History:
         return all(stretch.clip is not None for stretch in self.stretches)
 
     def repeated_steps(self, at_most: int | None = None, more: RepeatedStep | None = None) -> list[RepeatedStep]:
-        """Return the steps so far, and ``more`` to come, by (noise multiplier, sampling rate), with their numbers.
+        """Return the steps so far, and ``more`` to come, as (noise multiplier, sampling rate, number of steps).
 
-        ``at_most`` limits how many different settings are told apart: beyond it they are merged, noise rounded down and
-        rates rounded up, to 1/16 at the coarsest (more settings may remain). A step without a clip bound counts as one
-        with the least noise that is accounted.
+        Settings are merged if there are more than ``at_most`` of them: noise is rounded down and rates are rounded up,
+        so that the result is never more private than the run. The coarsest rounding is to 1/16, and more settings than
+        ``at_most`` may remain. A step without a clip bound counts as one with the least noise that is accounted.
         """
         counts = self._counts(_ALL_BITS, more)
         for bits in _FEWER_BITS:
@@ -124,8 +132,11 @@ class History:
 
     def _counts(self, bits: int, more: RepeatedStep | None) -> dict[tuple[float, float], int]:
         counts: Counter[tuple[float, float]] = Counter()
-        taken = [(part.noise_std / (part.clip or math.inf), part.sample_rate, part.steps) for part in self.stretches]
-        for noise, rate, steps in taken if more is None else [*taken, more]:
+        recorded = [
+            (stretch.noise_std / (stretch.clip or math.inf), stretch.sample_rate, stretch.steps)
+            for stretch in self.stretches
+        ]
+        for noise, rate, steps in recorded if more is None else [*recorded, more]:
             least = round_to_bits(max(noise, _LEAST_NOISE), bits, up=False)
             counts[max(least, _LEAST_NOISE), round_to_bits(rate, bits, up=True)] += steps
         return counts

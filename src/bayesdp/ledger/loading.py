@@ -1,4 +1,4 @@
-"""A ledger's state from its file: every step and every count is read and checked."""
+"""Loading: reading the state of a ledger from its file, with every step and every count checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bayesdp.ledger.settings import audit_size
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What a ledger keeps in memory: settings, history of steps, counts of audit records."""
+    """What a ledger keeps in memory: settings, the history of steps, and the counts of audit records."""
 
     settings: dict[str, str]
     history: History
@@ -28,7 +28,10 @@ class LedgerState:
 
 
 def load(file: LedgerFile) -> LedgerState:
-    """Read the whole ledger at one moment; raises LedgerError if anything is missing, changed or unknown."""
+    """Read the whole ledger as of one moment.
+
+    Raises LedgerError if anything in it is missing, was changed, or is unknown to this version.
+    """
     with file.reading():
         settings = file.settings()
         if settings.get("grid") != str(grid.VERSION):

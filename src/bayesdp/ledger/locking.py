@@ -1,4 +1,4 @@
-"""One thread at a time: a decorator for the methods of a ledger."""
+"""A lock around the methods of a ledger, so that several threads can use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Result = TypeVar("_Result")
 
 
 class Lockable(Protocol):
-    """An object with a re-entrant lock of its own."""
+    """An object with a re-entrant lock."""
 
     lock: threading.RLock
 
@@ -23,7 +23,7 @@ _Self = TypeVar("_Self", bound=Lockable)
 def locked(
     method: Callable[Concatenate[_Self, _Arguments], _Result],
 ) -> Callable[Concatenate[_Self, _Arguments], _Result]:
-    """Hold the object's lock during a method: what it reads belongs together, and a step is whole before the next."""
+    """Decorate a method to hold the object's lock: what it reads is of one moment, and steps never overlap."""
 
     @functools.wraps(method)
     def with_lock(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -1,4 +1,4 @@
-"""Small forms of arrays for the file: counts as bytes without zeros, costs as 16-bit floats that are rounded up."""
+"""Packing arrays for the file: counts as bytes without the zeros, costs as 16-bit floats that are rounded up."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from bayesdp.validation import FloatArray
 
-_HEADER = struct.Struct("<BQQQQ")  # compressed or not, rows, columns, bytes beside, bytes of the body
-_SMALL_HEADER = struct.Struct("<BII")  # rows, numbers in a row, bytes beside
-_LARGE = 255
+_HEADER = struct.Struct("<BQQQQ")  # compressed or not, rows, columns, bytes of large numbers, bytes of the body
+_SMALL_HEADER = struct.Struct("<BII")  # rows, numbers in a row, bytes of large numbers
+_LARGE = 255  # the byte that stands for a number from 255 on, which is kept separately
 _COST_BITS = 15  # dropped of the 23 mantissa bits of a 32-bit float: 8 are kept, and no sign
 
 
 def pack(counts: NDArray[Any], *, tight: bool) -> bytes:
-    """Whole numbers from 0 to 2^32 - 1, [K, n]: where they are not 0, then one byte for each that is not.
+    """Pack whole numbers from 0 to 2^32 - 1, [K, n]: a bit for each that says whether it is 0, and a byte if it is not.
 
-    The few that do not fit into a byte stand beside. ``tight`` compresses: half the size, three times the time.
+    The few that do not fit into a byte are kept separately. ``tight`` compresses: half the size, three times the time.
     """
     present = counts != 0
     numbers, large = _to_bytes(counts[present])
@@ -31,9 +31,9 @@ def pack(counts: NDArray[Any], *, tight: bool) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[NDArray[Any], bytes]:
-    """The array that ``pack`` wrote, in a small unsigned type, and the bytes that follow it."""
-    tight, rows, columns, beside, length = _HEADER.unpack_from(data)
-    start = _HEADER.size + beside
+    """Return the array that ``pack`` wrote, in a small unsigned type, and the bytes that follow it."""
+    tight, rows, columns, large_bytes, length = _HEADER.unpack_from(data)
+    start = _HEADER.size + large_bytes
     end = start + length
     body = np.frombuffer(zlib.decompress(data[start:end]) if tight else data[start:end], np.uint8)
     cells = rows * columns
@@ -45,34 +45,34 @@ def unpack(data: bytes) -> tuple[NDArray[Any], bytes]:
 
 
 def loosen(data: bytes) -> bytes:
-    """The same arrays, not compressed: faster to unpack."""
+    """Return the bytes of the same arrays without compression, which are faster to unpack."""
     parts: list[bytes] = []
     while data:
-        tight, rows, columns, beside, length = _HEADER.unpack_from(data)
-        start = _HEADER.size + beside
+        tight, rows, columns, large_bytes, length = _HEADER.unpack_from(data)
+        start = _HEADER.size + large_bytes
         body = zlib.decompress(data[start : start + length]) if tight else data[start : start + length]
-        parts += [_HEADER.pack(False, rows, columns, beside, len(body)), data[_HEADER.size : start], body]
+        parts += [_HEADER.pack(False, rows, columns, large_bytes, len(body)), data[_HEADER.size : start], body]
         data = data[start + length :]
     return b"".join(parts)
 
 
 def pack_small(numbers: NDArray[Any]) -> bytes:
-    """A few thousand whole numbers from 0 to 2^32 - 1, [rows, n], compressed fast."""
+    """Pack a few thousand whole numbers from 0 to 2^32 - 1, [rows, n], compressed fast."""
     compressor = zlib.compressobj(1, zlib.DEFLATED, wbits=12, strategy=zlib.Z_RLE)
     body, large = _to_bytes(numbers)
     return _SMALL_HEADER.pack(*numbers.shape, len(large)) + large + compressor.compress(body) + compressor.flush()
 
 
 def unpack_small(data: bytes) -> NDArray[np.int64]:
-    """The numbers that ``pack_small`` wrote, [rows, n]."""
-    rows, length, beside = _SMALL_HEADER.unpack_from(data)
-    start = _SMALL_HEADER.size + beside
+    """Return the numbers that ``pack_small`` wrote, [rows, n]."""
+    rows, length, large_bytes = _SMALL_HEADER.unpack_from(data)
+    start = _SMALL_HEADER.size + large_bytes
     body = np.frombuffer(zlib.decompress(data[start:]), np.uint8)
     return _from_bytes(body, data[_SMALL_HEADER.size : start]).astype(np.int64).reshape(rows, length)
 
 
 def _to_bytes(numbers: NDArray[Any]) -> tuple[bytes, bytes]:
-    """One byte for each number, and beside it, in order, those that are too large for one."""
+    """Return one byte for each number, and in order the numbers that are too large for a byte."""
     large = numbers[numbers >= _LARGE]
     return np.minimum(numbers, _LARGE).astype(np.uint8).tobytes(), large.astype("<u4").tobytes()
 
@@ -86,7 +86,10 @@ def _from_bytes(numbers: NDArray[np.uint8], large: bytes) -> NDArray[Any]:
 
 
 def pack_costs(costs: FloatArray) -> NDArray[np.uint16]:
-    """Costs of at least 0 as 16 bits, at most 1/256 above themselves and never below; infinity stays."""
+    """Return costs (at least 0) in 16 bits: never below the cost, at most 1/256 above it. Infinity stays infinite.
+
+    Costs above the range of 32-bit floats become infinite.
+    """
     with np.errstate(over="ignore"):
         single = costs.astype(np.float32)
     single = np.where(single < costs, np.nextafter(single, np.float32(np.inf)), single)
@@ -94,5 +97,5 @@ def pack_costs(costs: FloatArray) -> NDArray[np.uint16]:
 
 
 def unpack_costs(packed: NDArray[np.uint16]) -> FloatArray:
-    """The costs that ``pack_costs`` kept."""
+    """Return the costs that ``pack_costs`` kept."""
     return (packed.astype(np.uint32) << _COST_BITS).view(np.float32).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Where a ledger stands, for checkpoints: a run may go on only with a ledger that has all steps before it."""
+"""The position of a ledger, for checkpoints: a run may go on only with a ledger that has all steps before it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.validation import InvalidInputError
 
 
-def position(ledger: StoredLedger) -> dict[str, Any]:
-    """Where a ledger stood, for a checkpoint; the hash is of the step before the last, which may still be amended."""
+def position_of(ledger: StoredLedger) -> dict[str, Any]:
+    """Return the position of a ledger, as plain values for a checkpoint: run, number of steps and a hash.
+
+    The hash is that of the step before the last, because the last one may still be amended.
+    """
     steps = ledger.steps
     return {"run": ledger.run, "steps": steps, "hash": ledger.history.hash_at(max(steps - 1, 0)).hex()}
 
 
 def check_continues(ledger: StoredLedger, state: Mapping[str, Any]) -> None:
-    """That a ledger contains the steps of a checkpoint; those it has beyond were released as well, and stay."""
+    """Check that a ledger contains all steps before a checkpoint, whose position is ``state``.
+
+    Steps after the checkpoint were released too: they stay and count. Raises InvalidInputError if ``state`` is not a
+    position, LedgerError if the ledger is of another run or lacks steps.
+    """
     try:
         run, steps, link = str(state["run"]), int(state["steps"]), str(state["hash"])
     except (KeyError, TypeError, ValueError):

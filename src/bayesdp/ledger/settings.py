@@ -1,4 +1,4 @@
-"""The settings of a run: checked when they are given, kept as text, and the first link of the hash chain."""
+"""The settings of a run: checked when they are given, kept as text, and hashed as the first link of the chain."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def new_settings(
     keep_norms: bool = False,
     gate: str | None = None,
 ) -> dict[str, str]:
-    """Check the settings of a new run and return them as they are kept and hashed.
+    """Check the settings of a new run and return them as text, as they are kept and hashed.
 
-    ``gate`` is what ``claims.Gate.to_json`` gave: the ledger keeps it and knows only how many audit records it names.
-    Raises InvalidInputError for what a file cannot hold or what does not fit together.
+    ``bayesdp.Ledger.create`` says what they mean. ``gate`` is the text that ``Gate.to_json`` gave: the ledger keeps it,
+    and reads from it only how many audit records the gate is about. Raises InvalidInputError for a value that the file
+    cannot hold, and if ids, groups and gate name different numbers of audit records.
     """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
@@ -50,13 +51,13 @@ def new_settings(
     if gate is not None:
         named, declared = audit_size(settings), json.loads(gate)["records"]
         if named not in (None, declared):
-            raise refuse("gate.records", declared, f"the {named} audit records that are named")
+            raise refuse("gate.records", declared, f"the {named} audit records that were named")
         settings["gate"] = gate
     return settings
 
 
 def audit_size(settings: Mapping[str, str]) -> int | None:
-    """Return how many audit records the settings name, None if they name none."""
+    """Return the number of audit records according to the settings; None if they do not say it."""
     for name in ("audit_ids", "audit_groups"):
         if name in settings:
             return len(json.loads(settings[name]))
@@ -64,71 +65,71 @@ def audit_size(settings: Mapping[str, str]) -> int | None:
 
 
 class RunDescription:
-    """What the settings of a run say, as properties; ``_settings`` are those that ``new_settings`` made."""
+    """The settings of a run as properties, read from the text in ``_settings`` that ``new_settings`` made."""
 
     _settings: Mapping[str, str]
 
     @property
     def run(self) -> str:
-        """A name that no other run has."""
+        """The identifier of the run: 32 hexadecimal digits, different for every run."""
         return self._settings["run"]
 
     @property
     def created(self) -> str:
-        """When the ledger was created, UTC, as ISO 8601."""
+        """When the ledger was created: UTC, in ISO 8601 form."""
         return self._settings["created"]
 
     @property
     def data(self) -> str | None:
-        """The name of the data that is trained on, if it was given."""
+        """The name of the training data; None if it was not given."""
         return self._settings.get("data")
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was noted about the run when its ledger was created."""
+        """The notes about the run that were given when its ledger was created; empty if there were none."""
         return json.loads(self._settings["metadata"])
 
     @property
     def audit_ids(self) -> list[str | int] | None:
-        """The ids of the audit records, if they were given."""
+        """The ids of the audit records, in the order of their norms; None if they were not given."""
         ids = self._settings.get("audit_ids")
         return None if ids is None else json.loads(ids)
 
     @property
     def audit_groups(self) -> list[str] | None:
-        """The group of each audit record, if groups were given."""
+        """The group of each audit record, in the order of their norms; None if groups were not given."""
         groups = self._settings.get("audit_groups")
         return None if groups is None else json.loads(groups)
 
     @property
     def declared_gate(self) -> str | None:
-        """The gate that was declared before the run, as the JSON text that is kept, if there is one."""
+        """The gate that was declared before the run, as JSON text; None if there is none."""
         return self._settings.get("gate")
 
     @property
     def composed_of(self) -> list[dict[str, Any]]:
-        """The runs of which this ledger was composed; empty for the ledger of one run."""
+        """The runs that this ledger was composed of (run, created, steps, seal, metadata); empty for a single run."""
         return json.loads(self._settings.get("composed_of", "[]"))
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the claims should know, in sentences."""
+        """Sentences that a reader of the claims should know; composition adds them."""
         return json.loads(self._settings.get("notes", "[]"))
 
 
 def checked_path(path: Any) -> Path:
-    """Return the path of a ledger; refused if it cannot be one."""
+    """Return the path of a ledger. Raises InvalidInputError if no file can have it."""
     expected = "the path of a file"
     if not isinstance(path, str | Path):
         raise refuse("path", path, expected)
-    found = Path(path)
-    if not found.name or "\0" in str(found) or not _encodes(str(found)):
-        raise refuse("path", str(found), expected)
-    return found
+    checked = Path(path)
+    if not checked.name or "\0" in str(checked) or not _encodes(str(checked)):
+        raise refuse("path", str(checked), expected)
+    return checked
 
 
 def checked_text(name: str, value: Any) -> str:
-    """Return text that a file can hold; anything else is refused."""
+    """Return text that a file can hold. Raises InvalidInputError for anything else."""
     if not isinstance(value, str) or not _encodes(value):
         raise refuse(name, value, "text")
     return value
@@ -155,4 +156,4 @@ def _json(name: str, value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise refuse(name, value, f"what JSON can hold ({error})") from None
+        raise refuse(name, value, f"values that JSON can hold ({error})") from None

@@ -1,7 +1,7 @@
-"""Costs of every audit record at about 32 points of a run: epsilon over time for any delta and share.
+"""Snapshots: the costs of every audit record at about 32 points of a run, for epsilon over time at any delta and share.
 
-Points are multiples of a power of 2 that doubles as the run grows. Costs are kept at eight orders that are fixed before
-any run, in 16 bits, rounded up.
+Points are multiples of a power of 2 that doubles as the run grows. Costs are kept at eight orders, which were fixed
+before any run, in 16 bits and rounded up.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.validation import FloatArray
 
 LAMBDAS = (2, 4, 8, 16, 32, 64, 128, 256)
-"""The orders; log-spaced, as an ex-post claim over a mixture of orders needs them."""
+"""The orders of snapshots: log-spaced, as an ex-post claim over a mixture of orders needs them."""
 POINTS = 32
+"""At most how many points the ledger of one run keeps."""
 _SUM_UP = 1.0 + 2.0**-12  # covers sums of up to 2^11 single-precision numbers
-_PRODUCT_UP = 1.0 + 2.0**-38
+_PRODUCT_UP = 1.0 + 2.0**-38  # covers sums of products in double precision
 
 
 def spacing(steps: int, points: int = POINTS) -> int:
-    """Steps between two points in a run of so many steps: a power of 2."""
+    """Return how many steps lie between two points of a run: a power of 2, so that there are at most ``points``."""
     return 1 << max(0, (steps - 1) // points).bit_length()
 
 
 class _Table:
-    """Log-moments [KEYS, L] by key, in double precision and, above 0 in any case, in single precision."""
+    """Log-moments [KEYS, L] by key in double and in single precision; the latter never round a positive one to 0."""
 
     def __init__(self) -> None:
         self.known = np.zeros(KEYS, bool)
@@ -46,14 +47,14 @@ class _Table:
 
 
 class SnapshotCosts:
-    """Log-moments at ``LAMBDAS`` of every key met so far, by rate."""
+    """Costs at ``LAMBDAS``, from log-moments that are computed once for each key and sampling rate."""
 
     def __init__(self, bins: Bins) -> None:
         self._bins = bins
         self._tables: dict[int, _Table] = {}
 
     def table(self, rate: int, keys: KeyArray) -> _Table:
-        """Log-moments at a rate, filled in at least for ``keys``."""
+        """Return the log-moments at a rate, filled in at least for ``keys``."""
         table = self._tables.setdefault(rate, _Table())
         met = distinct(keys)
         new = met[~table.known[met]]
@@ -62,24 +63,24 @@ class SnapshotCosts:
         return table
 
     def of_histogram(self, histogram: Histogram) -> FloatArray:
-        """Costs [n, L] of the records of a histogram."""
+        """Return the costs [n, L] of the n records of a histogram, rounded up."""
         total = np.zeros((histogram.counts.shape[1], len(LAMBDAS)))
         rates = rate_numbers_of(histogram.bins)
         for rate in np.unique(rates).tolist():
-            here = rates == rate
-            keys = keys_of(histogram.bins[here])
-            counts = histogram.counts[here]
+            of_rate = rates == rate
+            keys = keys_of(histogram.bins[of_rate])
+            counts = histogram.counts[of_rate]
             finite = keys != grid.BEYOND
             total += counts[finite].T.astype(np.float64) @ self.table(rate, keys).double[keys[finite]]
             total[counts[~finite].any(axis=0)] = np.inf
         return total * _PRODUCT_UP
 
     def of_entries(self, entries: Sequence[Entry], records: slice) -> FloatArray:
-        """Costs [n, L] of some steps of the journal."""
+        """Return the costs [n, L] of steps of the journal for some records, rounded up; [1, L] if all are equal."""
         total = np.zeros((1, len(LAMBDAS)))
         for rate, keys in stacked(entries, records):
             table = self.table(rate, keys)
-            if keys.shape[1] == 1:  # steps that were the same for all records: there may be many of them
+            if keys.shape[1] == 1:  # steps with one key for all records: there may be many of them
                 total = total + table.double[keys].sum(axis=0) * _SUM_UP
             else:  # this runs while a model trains: single precision, rounded up
                 single = table.single.take(keys, axis=0).sum(axis=0)
@@ -88,14 +89,14 @@ class SnapshotCosts:
 
 
 class CostTrail:
-    """The costs of the records of a slice up to some step; goes on from there, step by step through the journal."""
+    """The costs of the records of a slice up to some step, from where it follows the journal further."""
 
     def __init__(self, start: Slice, histogram: Histogram, costs: SnapshotCosts) -> None:
         self._costs, self._records = costs, start.range
         self._step, self._current = start.through, costs.of_histogram(histogram)
 
     def advance(self, entries: Sequence[Entry]) -> FloatArray:
-        """The costs [n, L] after the next steps."""
+        """Add the costs of the next steps and return the sum, [n, L]."""
         self._current = self._current + self._costs.of_entries(entries, self._records)
         self._step += len(entries)
         return self._current
@@ -103,7 +104,11 @@ class CostTrail:
     def snapshots(
         self, before: Slice, entries: Sequence[Entry], *, at_most: int = POINTS
     ) -> tuple[tuple[int, ...], bytes]:
-        """Points and snapshots of a slice once ``entries`` are folded in: those still wanted, and some on the way."""
+        """Return points and packed snapshots of a slice once ``entries``, the steps after it, are folded into it.
+
+        Earlier points stay if they are multiples of the new distance; new ones are added along ``entries``, about
+        ``at_most`` of them.
+        """
         through = before.through + len(entries)
         wanted = spacing(through)
         kept = [number for number, point in enumerate(before.points) if point % wanted == 0]
@@ -118,16 +123,16 @@ class CostTrail:
         return tuple(points), np.concatenate(packed).tobytes()
 
 
-def read_packed(of: Slice) -> np.ndarray:
-    """The snapshots of a slice as they are packed, [points, records, L]."""
-    return np.frombuffer(of.snapshots, np.uint16).reshape(len(of.points), of.records, len(LAMBDAS))
+def read_packed(part: Slice) -> np.ndarray:
+    """Return the snapshots of a slice, still packed, [points, records, L]."""
+    return np.frombuffer(part.snapshots, np.uint16).reshape(len(part.points), part.records, len(LAMBDAS))
 
 
-def of_all(slices: Sequence[Slice]) -> tuple[list[int], FloatArray]:
-    """The points that all slices have, [P], and the costs there, [P, m, L]."""
-    points = [point for point in (slices[0].points if slices else ()) if all(point in one.points for one in slices)]
-    parts = [read_packed(one)[[one.points.index(point) for point in points]] for one in slices]
+def all_snapshots(slices: Sequence[Slice]) -> tuple[list[int], FloatArray]:
+    """Return the points that all slices have, [P], and the costs of all audit records there, [P, m, L]."""
+    points = [point for point in (slices[0].points if slices else ()) if all(point in part.points for part in slices)]
+    parts = [read_packed(part)[[part.points.index(point) for point in points]] for part in slices]
     if not parts:
         return points, np.zeros((0, 0, len(LAMBDAS)))
     costs = packing.unpack_costs(np.concatenate(parts, axis=1))
-    return points, np.maximum.accumulate(costs, axis=0)  # rounding up could make an earlier one the larger
+    return points, np.maximum.accumulate(costs, axis=0)  # rounding up could make an earlier cost the larger one

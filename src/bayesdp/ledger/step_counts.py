@@ -1,4 +1,4 @@
-"""What audit records went through, as rates, exposures and counts: for readers who need not know about bins."""
+"""Counts of audit records by sampling rate and exposure, for readers who need not know about bins."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from bayesdp.validation import FloatArray
 
 @dataclass(frozen=True)
 class StepCounts:
-    """K kinds of steps that some audit record went through, each a sampling rate [K] and an exposure above 0 [K].
+    """How often each audit record went through each kind of step: a sampling rate and an exposure above 0.
 
-    Exposures are rounded up; infinite ones lie beyond the grid. Steps at exposure 0 cost nothing and are left out.
+    Rates and exposures are rounded up, never down, so costs from these counts are upper bounds. Steps at exposure 0
+    cost nothing and are left out.
     """
 
     rates: FloatArray
+    "The sampling rate of each kind, [K]."
     exposures: FloatArray
+    "The exposure of each kind, [K]; infinite beyond the grid."
     _present: BinArray
     _audit: AuditHistograms
 
     @staticmethod
     def of(audit: AuditHistograms, bins: Bins) -> StepCounts:
-        """Collect the kinds of steps of all audit records."""
+        """Return the counts of all audit records; ``bins`` are those of their run."""
         present = _above_zero(audit.bins())
         return StepCounts(bins.rates_of(present), bins.exposures_of(present), present, audit)
 
@@ -37,7 +40,11 @@ class StepCounts:
         return self._audit.records or 0
 
     def slices(self) -> Iterator[tuple[slice, NDArray[np.int64], CountArray]]:
-        """Yield, for one slice of records after the other, its records, kinds [k] and counts [k, n] of these kinds."""
+        """Yield (records, kinds, counts) for one slice of n records after the other.
+
+        ``records`` are their positions among all audit records, ``kinds`` [k] the numbers of the kinds that occur in
+        the slice, and ``counts`` [k, n] how often each record went through each of them.
+        """
         for number, part in enumerate(self._audit.slices):
             histogram = self._audit.histogram(number)
             known = np.flatnonzero(keys_of(histogram.bins) != 0)
@@ -49,7 +56,7 @@ def _above_zero(bins: BinArray) -> BinArray:
 
 
 def exposure_totals(audit: AuditHistograms, bins: Bins) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Return exposures in ascending order [K], rounded up, and how often audit records had them [K]."""
+    """Return exposures [K], ascending and rounded up, and how often audit records had each of them in all steps [K]."""
     totals: dict[int, int] = {}
     for number in range(len(audit.slices)):
         histogram = audit.histogram(number)

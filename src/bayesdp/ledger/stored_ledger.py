@@ -1,10 +1,9 @@
-"""A ledger as it is stored: records steps safely, and reads back steps, counts and costs. It claims nothing."""
+"""The ledger without claims: it records steps safely, and gives back steps, counts and costs."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesdp import validation
 from bayesdp.ledger import chain
-from bayesdp.ledger.batches import PrivateBatch, pack_norms, unpack_norms
-from bayesdp.ledger.caveats import joined, split
+from bayesdp.ledger.batches import PrivateBatch, unpack_norms
+from bayesdp.ledger.caveats import caveat_names, caveat_text
 from bayesdp.ledger.chain import Step, StoredStep
 from bayesdp.ledger.costs import Rounding, audit_costs
 from bayesdp.ledger.errors import LedgerError
@@ -26,22 +25,26 @@ from bayesdp.ledger.histograms import AuditHistograms, Entry
 from bayesdp.ledger.history import History
 from bayesdp.ledger.loading import load
 from bayesdp.ledger.locking import locked
-from bayesdp.ledger.norms import CheckedNorms, checked_norms
-from bayesdp.ledger.settings import RunDescription, checked_path, checked_text
+from bayesdp.ledger.new_step import checked_step, with_norms
+from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
+from bayesdp.ledger.settings import RunDescription, checked_path
 from bayesdp.ledger.step_counts import StepCounts, exposure_totals
 from bayesdp.validation import FloatArray, refuse
 
 
 class StoredLedger(RunDescription):
-    """The steps of a run and what they did to each audit record.
+    """The steps of a run, and how exposed each audit record was to them: storage and counts, no claims.
 
-    Formal guarantees: a step is on disk when ``step`` returns; a call that raises records nothing; what is read was
-    checked from the first step to the last; costs are never below those at the exact exposures. All methods may be
-    called from several threads. ``bayesdp.Ledger``, which users hold, adds claims and the report.
+    Formal guarantees: a step is on disk when ``step`` returns. Bad input records nothing; after any other error, Ctrl-C
+    or a kill the step was recorded as a whole or not at all, so at worst a step counts that was never released. A
+    ledger that opens was checked from its first step to its last. Costs are never below those at the exact exposures.
+
+    All methods may be called from several threads; only the process that opened the ledger may write to it.
+    ``bayesdp.Ledger``, which users hold, adds claims and the report.
     """
 
     def __init__(self, file: LedgerFile) -> None:
-        """Read the ledger in a file that is open already; if that fails the file is given up."""
+        """Read the ledger in a file that is open already; give the file up if that fails."""
         self.lock = threading.RLock()
         self._file = file
         try:
@@ -52,7 +55,15 @@ class StoredLedger(RunDescription):
 
     @classmethod
     def open(cls, path: str | Path, *, write: bool = True) -> Self:
-        """Open the ledger at ``path``, checked from the first step to the last; to continue it, or only to read it."""
+        """Open the ledger at ``path`` to continue it, or with ``write=False`` only to read it.
+
+        Everything is checked, from the first step to the last. A ledger that a crash left open is opened with all steps
+        that were recorded; its ``-wal`` and ``-head`` files must still lie beside it. ``write=True`` locks it against
+        other writers; others may read it meanwhile, and see whole steps.
+
+        Raises InvalidInputError for an impossible path, LedgerError if there is no ledger, if it is damaged, was
+        changed, has another format or is held by another process, and StorageError if the file cannot be opened.
+        """
         return cls.from_file(LedgerFile(checked_path(path), write=write))
 
     @classmethod
@@ -63,7 +74,7 @@ class StoredLedger(RunDescription):
         return ledger
 
     def _load(self) -> None:
-        """Read everything from the file: at first, and after a write that did not end well."""
+        """Read everything from the file: at the beginning, and after a write that failed or was interrupted."""
         state = load(self._file)
         self._settings, self._history, self._audit = state.settings, state.history, state.audit
         self._folding = Folding(self._file, self._history, self._audit)
@@ -73,7 +84,7 @@ class StoredLedger(RunDescription):
 
     @property
     def path(self) -> str:
-        """Where the ledger is; ``:memory:`` for one in memory."""
+        """The path of the ledger as it was given; ``:memory:`` for a ledger in memory."""
         return str(self._file.path)
 
     @property
@@ -85,31 +96,34 @@ class StoredLedger(RunDescription):
     @property
     @locked
     def audit_records(self) -> int:
-        """How many audit records there are; 0 before the first step with their norms, if no ids were given."""
+        """How many audit records there are; 0 until ids, groups, a gate or the first step with their norms say it."""
         self._now()
         return self._audit.records or 0
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called: it can be read on, and no step can be recorded."""
+        """Whether ``close`` was called. Counts and costs can still be read; steps can no longer be recorded."""
         return not self._file.is_open
 
     @property
     @locked
     def seal(self) -> str:
-        """One hash over all steps and counts: note it elsewhere, and nothing can be changed unseen."""
+        """One hash over all steps and folded counts, in 64 hexadecimal digits.
+
+        Note the seal of a closed ledger elsewhere: then no later change of the file goes unnoticed.
+        """
         return self._file.seal_after(self._now().hash).hex()
 
     @property
     @locked
     def history(self) -> History:
-        """Stretches of equal settings, and totals."""
+        """The settings of the run by stretches, totals, and the bins of its histograms."""
         return self._now()
 
     @property
     @locked
     def audit(self) -> AuditHistograms:
-        """Counts of every audit record."""
+        """The counts of every audit record."""
         self._now()
         return self._audit
 
@@ -128,44 +142,41 @@ class StoredLedger(RunDescription):
         source: str = "arrays",
         caveats: Iterable[str] = (),
     ) -> int:
-        """Record one step; it is on disk when this returns its number. A refused or failed call records nothing.
+        """Record one step, one noisy release, and return its number; the first is 1.
 
-        ``noise_std``: standard deviation of the noise on the sum of clipped gradients. ``clip``: their bound; None if
-        there is none, and then there is no worst case. ``audit``: norms of the audit records before clipping, [m].
-        ``batch``: norms of the records that were drawn, [b], b may be 0. ``planned_batch``: the expected size.
-        ``caveats``: names of what the step rests on, which every claim will then say (``caveats.CAVEATS``).
+        The step is on disk when this returns: use the noisy gradient only then, and never if this raises.
 
-        Raises InvalidInputError for bad input, LedgerError for a ledger that cannot be written, and StorageError where
-        the disk is full or fails.
+        Args:
+            noise_std: Standard deviation of the noise on the sum (not the mean) of clipped gradients.
+            sample_rate: Probability with which each record was in the batch (Poisson sampling), in (0, 1].
+            clip: Bound on the norm of each gradient; None if there is none, and then there is no worst case.
+            audit: Gradient norms of the audit records before clipping, [m], always in the same order. Without them
+                every audit record is charged at the clip bound; ``amend`` can give them afterwards.
+            batch: Gradient norms of the drawn records before clipping, [b]; b may be 0. What is kept is private.
+            planned_batch: Expected size of the batch, noted beside the step.
+            source: Name of the program that recorded the step, noted beside it.
+            caveats: Names of what the step rests on (``bayesdp.ledger.caveats.CAVEATS``); every claim states them.
+
+        Raises:
+            InvalidInputError: For bad input, such as a norm that is not finite or a wrong number of audit records.
+            LedgerError: If the ledger is closed, composed, open for reading only, or was opened by another process.
+            StorageError: If the disk is full or fails. The ledger stays usable: retry when there is room.
         """
-        noise = validation.noise_std(noise_std)
-        rate = validation.sample_rate(sample_rate)
-        bound = None if clip is None else validation.positive("clip", clip)
-        if bound is not None:
-            validation.noise_multiplier(noise / bound)
-        planned = None if planned_batch is None else validation.positive("planned_batch", planned_batch)
-        step = Step(
-            number=0,
-            noise_std=noise,
-            sample_rate=rate,
-            clip=bound,
-            planned_batch=planned,
-            time=time.time(),
-            source=checked_text("source", source),
-            caveats=joined(caveats),
-            audited=0,
-            audit_clipped=0,
-            audit_digest=chain.NOTHING,
-            batch_digest=chain.NOTHING,
-            norms_digest=chain.NOTHING,
+        step = checked_step(
+            noise_std=noise_std,
+            sample_rate=sample_rate,
+            clip=clip,
+            planned_batch=planned_batch,
+            source=source,
+            caveats=caveats,
         )
-        audited = None if audit is None else self._audit_norms(audit)
+        audited = None if audit is None else checked_audit_norms(audit, self.audit_records)
         drawn = None if batch is None else checked_norms("batch", batch)
         self._begin()
         try:
             return self._record(replace(step, number=self._history.steps + 1), audited, drawn)
         except BaseException:
-            self._stale = True  # what is in the file counts, not what we think
+            self._stale = True  # the step may or may not be in the file, and the file decides
             raise
 
     def _record(self, step: Step, audit: CheckedNorms | None, batch: CheckedNorms | None) -> int:
@@ -181,32 +192,26 @@ class StoredLedger(RunDescription):
     def _with_norms(
         self, step: Step, previous: bytes, audit: CheckedNorms | None, batch: CheckedNorms | None
     ) -> tuple[StoredStep, Entry]:
-        """Return a step and what it did to records, as they are kept."""
+        """Return a step with its norms, as the file and the journal keep it. It is placed here, and only here."""
         place = self._history.bins.place(step.noise_std, step.sample_rate, step.clip)
-        keys = None if audit is None else place.keys(audit.values)
-        journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
-        drawn = None if batch is None else PrivateBatch.of(batch, step.clip, place).pack(place.rate)
-        norms = pack_norms(audit, batch) if self._settings["keep_norms"] == "true" else None
-        step = replace(
-            step,
-            audited=0 if audit is None else len(audit),
-            audit_clipped=0 if audit is None else audit.above(step.clip),
-            audit_digest=chain.digest(journal),
-            batch_digest=chain.digest(drawn),
-            norms_digest=chain.digest(norms),
-        )
-        stored = StoredStep(step, step.hash(previous), journal, drawn, norms)
-        return stored, Entry(place.rate, place.clip_key if keys is None else keys)
+        keep_norms = self._settings["keep_norms"] == "true"
+        return with_norms(step, previous, place, audit=audit, batch=batch, keep_norms=keep_norms)
 
     @locked
     def amend(self, step: int, *, audit: Any = None, batch: Any = None, caveats: Iterable[str] = ()) -> None:
-        """Record the last step again, with norms that were not known before; on disk when this returns.
+        """Record the last step again, with norms that were not known before; they are on disk when this returns.
 
-        Until then audit records are charged at the clip bound: a step may be recorded before its result is used, and
-        its norms given afterwards. Norms that are not given are left out; caveats are added to those it has.
+        So a step can be recorded before its result is used, and its norms given afterwards: until then audit records
+        are charged at the clip bound. ``step`` is the number that ``step`` returned. ``audit`` [m] and ``batch`` [b]
+        replace those of the step: what is not given is forgotten, and audit records are then charged at the clip bound.
+        ``caveats`` are added to those that the step has. Whenever the process is killed, the ledger has the old step or
+        the new one.
+
+        Raises InvalidInputError for bad input, LedgerError if the step is not the last one or was closed, StorageError
+        if the disk is full or fails; the step then stays as it was.
         """
-        number, added = self._number(step), split(joined(caveats))
-        audited = None if audit is None else self._audit_norms(audit)
+        number, added = self._number(step), caveat_names(caveat_text(caveats))
+        audited = None if audit is None else checked_audit_norms(audit, self.audit_records)
         drawn = None if batch is None else checked_norms("batch", batch)
         last = self._now().last
         if last is None or last.number != number or any(part.through >= number for part in self._audit.slices):
@@ -216,8 +221,8 @@ class StoredLedger(RunDescription):
             if audited is not None and self._audit.records is None:
                 self._audit.set_records(len(audited))
             previous = self._history.hash_at(number - 1)
-            again = replace(last, caveats=joined([*split(last.caveats), *added]))
-            stored, entry = self._with_norms(again, previous, audited, drawn)
+            amended = replace(last, caveats=caveat_text([*caveat_names(last.caveats), *added]))
+            stored, entry = self._with_norms(amended, previous, audited, drawn)
             self._file.replace_last(stored, previous)
             self._history.amend(stored.step, stored.hash)
             self._audit.amend(entry)
@@ -227,7 +232,11 @@ class StoredLedger(RunDescription):
 
     @locked
     def close(self) -> None:
-        """Fold what is left and leave one plain file. A ledger that is not closed loses nothing, it is only larger."""
+        """Fold the journal, seal the ledger and leave one plain file; calling it again does nothing.
+
+        A ledger that is never closed loses nothing: it is only larger, in several files. If closing raises StorageError
+        because the disk is full, all steps are still there, and the ledger can be opened again.
+        """
         try:
             if self._file.unfinished:
                 self._begin()
@@ -251,56 +260,63 @@ class StoredLedger(RunDescription):
         self._file.begin(history.steps, history.hash)
 
     def _now(self) -> History:
-        """Return the history, read again if the last write did not end well."""
+        """Return the history, read again from the file if the last write failed or was interrupted."""
         if self._stale:
             self._file.roll_back()
             self._load()
         return self._history
 
-    def _audit_norms(self, values: Any) -> CheckedNorms:
-        norms = checked_norms("audit", values)
-        expected = self.audit_records
-        if len(norms) == 0 or (expected and len(norms) != expected):
-            number = f"one norm for each of the {expected} audit records" if expected else "at least one norm"
-            raise refuse("len(audit)", len(norms), number)
-        return norms
-
     # Reading
 
     @locked
     def costs(self, lambdas: ArrayLike | range) -> FloatArray:
-        """Return K_x(lambda) = sum over steps of kappa_lambda(e_t(x)) for all audit records, [m, L].
+        """Return the costs K_x(lambda) = sum over steps t of kappa_lambda(e_t(x)) of all audit records, [m, L].
 
-        Formal guarantee: never below the cost at the exact exposures; both directions of add/remove.
+        kappa_lambda is the log-moment of a step (``SubsampledGaussian``) at exposure e_t(x) = min(norm, clip) / noise.
+        ``lambdas`` are orders [L] above 0, at most 1e6; whole numbers if any step was sampled at a rate below 1.
+
+        Formal guarantee: never below the cost at the exact exposures and rates, in both directions of add/remove.
+        Infinite for a record with an exposure beyond the grid (above 8: in practice only without a clip bound). Raises
+        InvalidInputError for impossible orders.
         """
         return self.rounded_costs(lambdas, "up")
 
     @locked
     def rounded_costs(self, lambdas: ArrayLike | range, rounding: Rounding) -> FloatArray:
-        """Return the costs [m, L] with exposures and rates rounded up, or rounded down for comparison."""
+        """Return the costs [m, L] as ``costs`` does, or with rounding "down" lower bounds of the exact costs."""
         bins = self._now().bins
         whole = any(rate < 1 for rate in bins.rates)
         return audit_costs(self._audit, bins, validation.lambdas(lambdas, whole=whole), rounding)
 
     @locked
     def snapshots(self) -> tuple[list[int], FloatArray]:
-        """Return steps [P] at which costs were kept, and costs [P, m, 8] of audit records at ``snapshots.LAMBDAS``."""
+        """Return costs along the run: at most 32 steps [P], and the costs of audit records after each, [P, m, 8].
+
+        The orders are ``SNAPSHOT_LAMBDAS``: 2, 4, 8, ..., 256. Costs are rounded up to 8 bits of precision, so they are
+        never below the exact ones, and never fall along the run. The last of these steps may precede the run's last.
+        """
         self._now()
         return self._folding.snapshots()
 
     @locked
     def step_counts(self) -> StepCounts:
-        """Return how often each audit record went through each kind of step."""
-        return StepCounts.of(self._audit, self._now().bins)
+        """Return how often each audit record went through each kind of step, for privacy loss distributions."""
+        return StepCounts.of(self.audit, self._history.bins)
 
     @locked
     def exposure_counts(self) -> tuple[FloatArray, NDArray[np.int64]]:
-        """Return exposures in ascending order [K], rounded up, and how often audit records had them [K]."""
-        return exposure_totals(self._audit, self._now().bins)
+        """Return exposures [K], ascending and rounded up, and how often audit records had each of them [K].
+
+        0 and the clip bound are exact; infinity stands for exposures beyond the grid.
+        """
+        return exposure_totals(self.audit, self._history.bins)
 
     @locked
     def stored_steps(self) -> list[StoredStep]:
-        """Return all steps as they are kept, without the journal; what they did to their batch is private."""
+        """Return all steps in order, read and checked once more; the journal is left out.
+
+        ``.step`` has the settings of each. ``.batch`` and ``.norms`` are private.
+        """
         steps = self._now().steps
         with self._file.reading():
             stored = self._file.steps(chain.first_hash(self._settings))
@@ -308,13 +324,20 @@ class StoredLedger(RunDescription):
 
     @locked
     def private_batch(self, step: int) -> PrivateBatch | None:
-        """Private: return what a step did to the batch it drew; None if that was not given."""
+        """Private: return the counts of the batch that a step drew; None if its norms were not given.
+
+        Raises InvalidInputError if there is no such step.
+        """
         content = self._file.content("private_batches", self._number(step))
         return None if content is None else PrivateBatch.unpack(content)
 
     @locked
     def private_norms(self, step: int) -> tuple[FloatArray | None, FloatArray | None]:
-        """Private: return the norms of audit records and of the batch as they were given, if they were to be kept."""
+        """Private: return the norms of audit records [m] and of the batch [b] of a step, as they were given.
+
+        None for norms that were not given, and for both if the ledger was created without ``keep_norms``. Raises
+        InvalidInputError if there is no such step.
+        """
         content = self._file.content("private_norms", self._number(step))
         return (None, None) if content is None else unpack_norms(content)
 

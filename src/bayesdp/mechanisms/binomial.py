@@ -1,4 +1,4 @@
-"""Logarithms of binomial probabilities, to the last digits also for thousands of trials."""
+"""Logarithms of binomial probabilities that keep their digits even for thousands of trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayesdp.validation import FloatArray
 
 @lru_cache(maxsize=4)
 def _log_factorials(size: int) -> NDArray[np.longdouble]:
-    """log 0!, ..., log (size-1)!; summed in extended precision, as their differences cancel."""
+    """Return log 0!, ..., log (size-1)!, summed in extended precision because differences of them cancel."""
     k = np.arange(1, size, dtype=np.longdouble)
     return np.concatenate([[np.longdouble(0)], np.cumsum(np.log(k))])
 
@@ -27,6 +27,10 @@ def _all_log_binomial(trials: int, rate: float) -> FloatArray:
 
 
 def log_binomial(k: NDArray[np.int_], trials: int, rate: float) -> FloatArray:
-    """log of Bin(k; trials, rate) for k >= 0 and 0 < rate < 1; -inf for k > trials."""
+    """Return log Bin(k; trials, rate) for each k >= 0, in the shape of ``k``; -inf where k > trials.
+
+    Computed in extended precision and rounded once, so the error is about one ulp of the result. Needs
+    0 < rate < 1, which callers have checked.
+    """
     known = _all_log_binomial(trials, rate)
     return np.where(k <= trials, known[np.minimum(k, trials)], -np.inf)

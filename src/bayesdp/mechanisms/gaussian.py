@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 from bayesdp import validation
 from bayesdp.logspace import log1p_exp
 from bayesdp.mechanisms.gaussian_moments import log_excess_moment
-from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, exposures
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, checked_exposures
 from bayesdp.mechanisms.subsampling import log_mean_over_binomial
 from bayesdp.validation import FloatArray
 
 SMALLEST = 1e-300
-"""What an exposure above 0 costs at least: nothing that is released underflows to no cost at all."""
+"""The least cost of an exposure above 0: nothing that is released underflows to no cost at all."""
 
 RepeatedStep = tuple[float, float, int]
 """A Gaussian step taken several times: (noise multiplier, sampling rate, steps), as Opacus keeps its history."""
@@ -26,29 +26,31 @@ RepeatedStep = tuple[float, float, int]
 class SubsampledGaussian(Mechanism):
     """Gaussian noise on a sum in which each record takes part with probability ``sample_rate`` (q).
 
-    Exposure e = d / s: the distance d that one record makes to the sum, over the standard deviation s
-    of the noise. For whole lambda (the paper's Theorem 3, forward)
+    The exposure is e = d / s: the distance d by which one record moves the sum, over the standard deviation s of the
+    noise. For whole lambda (the paper's Theorem 3, forward; Mironov, Talwar & Zhang 2019)
 
         kappa_lambda(e) = log sum_k Bin(k; lambda+1, q) e^{k (k-1) e^2 / 2} = lambda D_{lambda+1}(M || Q),
 
-    computed as log1p sum_{k>=2} Bin(k) (e^{k(k-1)e^2/2} - 1). At q = 1 it is lambda (lambda+1) e^2 / 2 for
-    every real lambda > 0.
+    M = (1-q) Q + q P, computed as log1p sum_{k>=2} Bin(k) (e^{k(k-1)e^2/2} - 1). At q = 1 it is
+    lambda (lambda+1) e^2 / 2, for every real lambda > 0.
 
-    Formal guarantees: an upper bound of the exact value for both directions of add/remove (the exact
-    reverse never exceeds it: Mironov, Talwar & Zhang 2019, Theorem 5), within 1e-10 relative of it. It
-    says nothing about replace-one distances when q < 1: there d = |clip(g(x))|, never |g(x) - g(y)|.
-    Convex and increasing in e^2, increasing in lambda and in q.
+    Formal guarantees: an upper bound of the exact value in both directions of add/remove (the exact reverse never
+    exceeds it: Theorem 5 there), within 1e-10 relative of the forward one; at least 1e-300 for every exposure above 0.
+    Convex and increasing in e^2, increasing in lambda and in q. It says nothing about replace-one distances when
+    q < 1: there d = |clip(g(x))|, never |g(x) - g(y)|.
+
+    A rate outside (0, 1], and an order that is not whole where q < 1, raise InvalidInputError.
     """
 
     sample_rate: float = 1.0
-    swaps: ClassVar[bool] = True  # what counts for log_moment: the forward is the larger
+    forward_is_larger: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sample_rate", validation.sample_rate(self.sample_rate))
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """kappa, [n, L]."""
-        e = exposures(exposure)
+        """Return kappa as in the class, [n, L]."""
+        e = checked_exposures(exposure)
         lam = validation.lambdas(lambdas, whole=self.sample_rate < 1)
         with np.errstate(over="ignore"):
             u = e * e
@@ -58,19 +60,17 @@ class SubsampledGaussian(Mechanism):
                 kappa = log1p_exp(log_excess_moment(u, lam.astype(int), self.sample_rate)) * ROUND_UP
         return np.where(e[:, None] > 0, np.maximum(kappa, SMALLEST), 0.0)
 
-    def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """An upper bound of the exact reverse: kappa again (see the class)."""
-        return self.forward(exposure, lambdas)
-
 
 def published_reverse_cost(exposure: Any, lambdas: ArrayLike | range, sample_rate: float) -> FloatArray:
-    """The paper's c^R for one step and one record, log sum_k Bin(k; lambda, q) e^{k (k+1) e^2 / 2}, [n, L].
+    """Return the paper's c^R of one step and one record, log sum_k Bin(k; lambda, q) e^{k (k+1) e^2 / 2}, [n, L].
 
-    For comparison only: a valid bound of the reverse direction, but about 2 / ((lambda+1) q) times
-    the forward cost where costs are small, so that it would always win the theorem's maximum.
+    For comparison only (Theorem 3, reverse). It is a valid bound of the reverse direction, but about
+    2 / ((lambda+1) q) times the forward cost where costs are small, so it would always win the theorem's maximum;
+    ``SubsampledGaussian`` bounds the reverse direction by the forward one instead. ``exposure`` [n] and
+    ``sample_rate`` as there; ``lambdas`` [L] are whole.
     """
     validation.sample_rate(sample_rate)
-    e = exposures(exposure)
+    e = checked_exposures(exposure)
     lam = validation.lambdas(lambdas, whole=True)
     k = np.arange(1, int(lam.max()) + 1)
     terms = 0.5 * (e * e)[:, None] * (k * (k + 1.0))

@@ -1,8 +1,8 @@
-"""log sum_{k>=2} Bin(k; lambda+1, q) (e^{k(k-1)u/2} - 1) for many u and lambda, fast and without overflow.
+"""The sum behind the subsampled Gaussian, for many squared exposures and orders, fast and without overflow.
 
-Exponents below ``_SAFE`` go through one matrix product for all lambdas at once. Above it, sums of a few
-terms at the top end (in log space) nearly always say everything; what they leave out is bounded through
-convexity in k, added, and where the bound is not negligible the whole sum is taken in log space.
+Exponents below ``_SAFE`` go through one matrix product for all orders at once. Above it, the few highest terms, summed
+in log space, are nearly always all that counts; what they leave out is bounded through convexity in k and added, and
+where that bound is not negligible the whole sum is taken in log space.
 """
 
 from __future__ import annotations
@@ -18,33 +18,38 @@ IntArray = NDArray[np.int_]
 _SAFE = 600.0  # e^600 and its inverse are well inside float64
 _FIRST_WINDOW, _WINDOWS = 4, (32,)
 _NEGLIGIBLE = -33.0  # e^-33 < 1e-14
-_ROWS = 512
+_ROWS = 512  # numbers u that are computed together
 
 
 def log_excess_moment(u: FloatArray, lambdas: IntArray, sample_rate: float) -> FloatArray:
-    """The sum above, [n, L], for u = e^2 >= 0; -inf at u = 0, inf at u = inf. Needs 0 < sample_rate < 1."""
+    """Return log sum_{k>=2} Bin(k; lambda+1, q) (e^{k(k-1)u/2} - 1), [n, L], for n numbers u = e^2 and L orders.
+
+    ``u`` are of at least 0; the result is -inf at 0 and inf at infinity. ``lambdas`` are whole, in any order and with
+    repetitions. Needs 0 < sample_rate < 1. Whatever is left out of the sum is bounded and added; what rounding may
+    still lose is for the caller's ``ROUND_UP`` to cover.
+    """
     result = np.empty((len(u), len(lambdas)))
     result[u == 0] = -np.inf
     result[np.isinf(u)] = np.inf
-    orders, inverse = np.unique(lambdas, return_inverse=True)
+    distinct, inverse = np.unique(lambdas, return_inverse=True)
     chunks = _chunks_of_one_octave(u)
     if not chunks:
         return result
-    k = np.arange(2, _safe_terms(float(u[chunks[0]].max()), orders) + 2)
-    log_weights = np.stack([log_binomial(k, n, sample_rate) for n in (orders + 1).tolist()], axis=1)
-    for rows in chunks:
-        result[rows] = _chunk(u[rows], orders, sample_rate, log_weights)[:, inverse]
+    k = np.arange(2, _safe_terms(float(u[chunks[0]].max()), distinct) + 2)
+    log_weights = np.stack([log_binomial(k, n, sample_rate) for n in (distinct + 1).tolist()], axis=1)
+    for chunk in chunks:
+        result[chunk] = _chunk(u[chunk], distinct, sample_rate, log_weights)[:, inverse]
     return result
 
 
-def _safe_terms(u: float, orders: IntArray) -> int:
-    """How many of the terms k = 2, 3, ... have exponents that are safe at u."""
-    k = np.arange(2, int(orders[-1]) + 2)
+def _safe_terms(u: float, lambdas: IntArray) -> int:
+    """Return how windowed of the terms k = 2, 3, ... have exponents that are safe at u; ``lambdas`` ascend."""
+    k = np.arange(2, int(lambdas[-1]) + 2)
     return int(np.searchsorted(0.5 * k * (k - 1.0) * u, _SAFE, side="right"))
 
 
 def _chunks_of_one_octave(u: FloatArray) -> list[IntArray]:
-    """Indices of finite positive u, in groups within a factor 2 and of bounded size."""
+    """Return indices of finite positive u in groups of bounded size, each within a factor 2."""
     usable = np.flatnonzero((u > 0) & np.isfinite(u))
     ordered = usable[np.argsort(u[usable], kind="stable")]
     octave = np.frexp(u[ordered])[1]
@@ -52,9 +57,9 @@ def _chunks_of_one_octave(u: FloatArray) -> list[IntArray]:
     return [g[i : i + _ROWS] for g in groups for i in range(0, len(g), _ROWS)]
 
 
-def _chunk(u: FloatArray, orders: IntArray, rate: float, log_weights: FloatArray) -> FloatArray:
+def _chunk(u: FloatArray, lambdas: IntArray, rate: float, log_weights: FloatArray) -> FloatArray:
     top = float(u.max())
-    safe = _safe_terms(top, orders)  # terms k = 2 .. safe + 1
+    safe = _safe_terms(top, lambdas)  # terms k = 2 .. safe + 1
     k = np.arange(2, safe + 2)
     pairs: FloatArray = 0.5 * k * (k - 1.0)
     # Columns are scaled by e^{pairs * top}, so that neither factor leaves the range of float64.
@@ -67,24 +72,24 @@ def _chunk(u: FloatArray, orders: IntArray, rate: float, log_weights: FloatArray
     with np.errstate(divide="ignore", under="ignore"):
         result = np.log(scaled @ np.exp(log_weights[:safe] + pairs[:, None] * top))
     first = safe + 2
-    some = int(np.searchsorted(orders, safe, side="right"))
-    many = int(np.searchsorted(orders, first + _FIRST_WINDOW - 1))
+    unsafe = int(np.searchsorted(lambdas, safe, side="right"))
+    windowed = int(np.searchsorted(lambdas, first + _FIRST_WINDOW - 1))
     todo = np.full(result.shape, False)
-    todo[:, some:many] = True
-    if many < len(orders):
-        result[:, many:], done = _with_top_terms(u, orders[many:], rate, first, result[:, many:])
-        todo[:, many:] = ~done
+    todo[:, unsafe:windowed] = True
+    if windowed < len(lambdas):
+        result[:, windowed:], done = _with_top_terms(u, lambdas[windowed:], rate, first, result[:, windowed:])
+        todo[:, windowed:] = ~done
     for column in np.flatnonzero(todo.any(axis=0)).tolist():
         rows = todo[:, column]
-        result[rows, column] = _with_large_terms(u[rows], int(orders[column]), rate, first, result[rows, column])
+        result[rows, column] = _with_large_terms(u[rows], int(lambdas[column]), rate, first, result[rows, column])
     return result
 
 
 def _with_top_terms(
-    u: FloatArray, orders: IntArray, rate: float, first: int, low: FloatArray
+    u: FloatArray, lambdas: IntArray, rate: float, first: int, low: FloatArray
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """low + the highest terms of each order, [n, L], and where they say everything; elsewhere low is returned."""
-    n = orders + 1
+    """Return ``low`` plus the highest terms of each order, [n, L], and where these are enough; elsewhere ``low``."""
+    n = lambdas + 1
     ks = np.stack([np.full(len(n), first), *(n - i for i in range(_FIRST_WINDOW + 1))])
     log_weights = np.stack([log_binomial(k, trials, rate) for k, trials in zip(ks.T, n.tolist(), strict=True)], axis=1)
     terms = [weight + u[:, None] * (0.5 * k * (k - 1.0)) for weight, k in zip(log_weights, ks, strict=True)]
@@ -101,7 +106,10 @@ def _with_top_terms(
 
 
 def _with_large_terms(u: FloatArray, order: int, rate: float, first: int, low: FloatArray) -> FloatArray:
-    """low + the terms k = first .. n = order+1, whose exponents may exceed float64 (e^x - 1 is e^x there)."""
+    """Return ``low`` plus the terms k = first .. n = order+1, [n].
+
+    Their e^x may exceed float64, and e^x - 1 is e^x there.
+    """
     n = order + 1
     k = np.arange(first, n + 1)
     log_weight, pairs = log_binomial(k, n, rate), 0.5 * k * (k - 1.0)
@@ -130,6 +138,6 @@ def _with_large_terms(u: FloatArray, order: int, rate: float, first: int, low: F
 
 
 def _log_sum(terms: FloatArray) -> FloatArray:
-    """log of the sum of e^terms along each row, [n]; finite terms."""
+    """Return log of the sum of e^terms along each row, [n]; terms are finite."""
     top = terms.max(axis=1)
     return top + np.log(np.exp(terms - top[:, None]).sum(axis=1))

@@ -10,27 +10,30 @@ from numpy.typing import ArrayLike
 
 from bayesdp import validation
 from bayesdp.logspace import expm1_minus
-from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, exposures
+from bayesdp.mechanisms.mechanism import ROUND_UP, Mechanism, checked_exposures
 from bayesdp.validation import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Mechanism):
-    """Laplace noise of scale b on one number; exposure e = |shift| / b.
+    """Laplace noise of scale b on one number; the exposure is e = |shift| / b.
 
-    With lambda > 0 real (Mironov 2017, "Rényi differential privacy", Proposition 6)
+    For real lambda > 0 (Mironov 2017, "Rényi differential privacy", Proposition 6)
 
-        log[(lambda+1)/(2 lambda+1) e^{lambda e} + lambda/(2 lambda+1) e^{-(lambda+1) e}].
+        kappa_lambda(e) = log[(lambda+1)/(2 lambda+1) e^{lambda e} + lambda/(2 lambda+1) e^{-(lambda+1) e}],
 
-    Both first-order terms cancel; r(x) = e^x - 1 - x leaves a sum of two non-negative terms. For a
-    vector with independent noise, add the log-moments of its coordinates.
+    in both directions: reflection about the midpoint swaps the two laws. The first-order terms cancel, so it is
+    computed as log1p of (lambda+1)/(2 lambda+1) r(lambda e) + lambda/(2 lambda+1) r(-(lambda+1) e) with
+    r(x) = e^x - 1 - x, a sum of two non-negative terms. Never below the exact value, within 1e-10 relative of it.
+
+    For a vector with independent noise on each coordinate, add the log-moments of the coordinates.
     """
 
-    swaps: ClassVar[bool] = True  # reflection about the midpoint
+    forward_is_larger: ClassVar[bool] = True
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """See the class."""
-        e = exposures(exposure)[:, None]
+        """Return kappa as in the class, [n, L]."""
+        e = checked_exposures(exposure)[:, None]
         lam = validation.lambdas(lambdas, whole=False)[None, :]
         head, tail = (lam + 1) / (2 * lam + 1), lam / (2 * lam + 1)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Poisson subsampling of any mechanism through its divergences."""
+"""Poisson subsampling of any mechanism, through its log-moments at whole orders."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from bayesdp.validation import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSubsampled(Mechanism):
-    """``mechanism``, in which each record takes part with probability ``sample_rate``; M = (1-q) Q + q P.
+    """``mechanism``, in which each record takes part with probability ``sample_rate`` (q): M = (1-q) Q + q P.
 
-    Forward, exact:    log sum_k Bin(k; lambda+1, q) e^{(k-1) D_k(P || Q)}; the terms k = 0, 1 are their weights.
-    Reverse, a bound:  E_Q[(Q/M)^lambda] <= sum_k Bin(k; lambda, q) e^{k D_{k+1}(Q || P)}, by convexity of 1/x.
+    With the Rényi divergences D of ``mechanism``, for whole lambda,
 
-    If an involution swaps P and Q (``mechanism.swaps``), the exact reverse never exceeds the forward
-    and the forward alone is the answer; otherwise ``log_moment`` takes the larger. lambda is whole.
-    For the Gaussian use ``SubsampledGaussian``: the same numbers, much faster.
+    - forward, exact: log sum_k Bin(k; lambda+1, q) e^{(k-1) D_k(P || Q)}, by expanding E_Q[(M/Q)^{lambda+1}]; the terms
+      k = 0, 1 are their weights;
+    - reverse, an upper bound: E_Q[(Q/M)^lambda] <= sum_k Bin(k; lambda, q) e^{k D_{k+1}(Q || P)}, by convexity of 1/x.
+
+    Formal guarantee: ``log_moment`` is never below the exact value of either direction. Where
+    ``mechanism.forward_is_larger``, that is the forward one alone, since the exact reverse does not exceed it (Mironov,
+    Talwar & Zhang 2019, Theorem 5); otherwise it is the larger of the two above. Exposures are those of ``mechanism``.
+
+    For the Gaussian use ``SubsampledGaussian``: equal numbers, much faster. A rate outside (0, 1], anything but a
+    Mechanism, and orders that are not whole raise InvalidInputError.
     """
 
     mechanism: Mechanism
@@ -37,29 +43,30 @@ class PoissonSubsampled(Mechanism):
             raise validation.refuse("mechanism", self.mechanism, "a Mechanism such as Laplace()")
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """See the class."""
+        """Return the exact forward log-moment, [n, L]."""
         lam = validation.lambdas(lambdas, whole=True)
         base = self.mechanism.forward(exposure, np.arange(1, int(lam.max()) + 1))
         # the k-th term, k >= 2, carries (k-1) D_k, which is the base log-moment at lambda = k-1
         return log_mean_over_binomial(base, lam + 1, self.sample_rate, first=2)
 
     def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """See the class."""
+        """Return the upper bound of the reverse log-moment, [n, L]."""
         lam = validation.lambdas(lambdas, whole=True)
         base = self.mechanism.reverse(exposure, np.arange(1, int(lam.max()) + 1))
         return log_mean_over_binomial(base, lam, self.sample_rate, first=1)
 
     def log_moment(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """The larger direction, [n, L]."""
-        if self.mechanism.swaps:
+        """Return an upper bound of both directions, [n, L]: see the class."""
+        if self.mechanism.forward_is_larger:
             return self.forward(exposure, lambdas)
         return super().log_moment(exposure, lambdas)
 
 
 def log_mean_over_binomial(log_terms: FloatArray, trials: FloatArray, sample_rate: float, *, first: int) -> FloatArray:
-    """log sum_k Bin(k; trials, q) e^{a_k}, [n, L], where a_k = 0 for k < first and column k - first otherwise.
+    """Return log sum_k Bin(k; trials, q) e^{a_k}, [n, L]: a_k is column k - first of ``log_terms``, 0 for k < first.
 
-    Computed as log1p sum_{k >= first} Bin(k) (e^{a_k} - 1): exact also where the result is 1e-30.
+    ``log_terms`` [n, K] are of at least 0, ``trials`` [L] are whole and need K > max(trials) - first. Computed as log1p
+    sum_{k >= first} Bin(k) (e^{a_k} - 1), which keeps its digits even where the result is 1e-30, and rounded up.
     """
     if sample_rate == 1.0:
         return log_terms[:, trials.astype(int) - first]

@@ -16,7 +16,11 @@ from bayesdp.validation import FloatArray, refuse
 
 @dataclass(frozen=True)
 class GaussianLaws:
-    """n Gaussian laws in dimension d: ``mean`` [n, d] and ``spread``, variances [n, d] or covariances [n, d, d]."""
+    """n Gaussian laws in dimension d: ``mean`` [n, d] and ``spread``, variances [n, d] or covariances [n, d, d].
+
+    Mean and variances of a single law may be given as [d]. Shapes that do not fit, numbers that are not finite, and
+    variances that are not above 0 raise InvalidInputError; covariances are checked where they are used.
+    """
 
     mean: FloatArray
     spread: FloatArray
@@ -28,7 +32,7 @@ class GaussianLaws:
             spread = np.atleast_2d(spread)
         n, d = mean.shape
         if spread.shape not in ((n, d), (n, d, d)):
-            raise refuse("spread.shape", spread.shape, f"{(n, d)} or {(n, d, d)}, as mean has {(n, d)}")
+            raise refuse("spread.shape", spread.shape, f"{(n, d)} or {(n, d, d)}, to go with mean.shape={(n, d)}")
         if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
             raise refuse("mean, spread", "not finite", "finite means, variances and covariances")
         if spread.ndim == 2 and not (spread > 0).all():
@@ -44,40 +48,45 @@ class GaussianLaws:
 class UnequalGaussians(Mechanism):
     """One sample of N(mean, variance), where a record moves both mean and variance.
 
-    ``without`` is the law without the record (one law), an exposure the laws with it (n laws), both as
-    ``GaussianLaws``, with diagonal or full covariance. In coordinates where the law without the record
-    is standard and the other diagonal, with shift y_j and relative variance 1 + u_j,
+    ``without`` is the law without the record (one law); an exposure is the laws with it (n laws), both as
+    ``GaussianLaws`` with diagonal or full covariance. In coordinates in which the law without the record is standard
+    and the other is diagonal, with shift y_j and relative variance 1 + u_j,
 
         forward = sum_j [lambda (lambda+1) y_j^2 / (2 (1 - lambda u_j)) + (h(-lambda u_j) + lambda h(u_j)) / 2],
 
-    h(x) = x - log(1+x) >= 0; infinite where any 1 - lambda u_j <= 0 (Gil, Alajaji & Linder 2013). The
-    reverse exchanges the two laws: u -> -u/(1+u), y^2 -> y^2/(1+u). lambda > 0 may be real.
+    h(x) = x - log(1+x) >= 0, for real lambda > 0; infinite where any 1 - lambda u_j <= 0 (Gil, Alajaji & Linder 2013,
+    "Rényi divergence measures for commonly used univariate continuous distributions"). The reverse exchanges the two
+    laws: u -> -u/(1+u), y^2 -> y^2/(1+u). Either direction may be the larger, and ``log_moment`` takes it.
+
+    Where rounding leaves open whether 1 - lambda u_j is above 0, the result is infinite. Small changes of a variance
+    keep their digits. Exposures that are no GaussianLaws of the right dimension, and covariances that are not symmetric
+    and positive definite, raise InvalidInputError.
     """
 
     without: GaussianLaws
 
     def __post_init__(self) -> None:
         if len(self.without) != 1:
-            raise refuse("len(without)", len(self.without), "one law, the one without the record")
+            raise refuse("len(without)", len(self.without), "a single law, that without the record")
 
     def forward(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """See the class."""
+        """Return the forward log-moment as in the class, [n, L]."""
         return _log_moment(*self._relative(exposure), validation.lambdas(lambdas, whole=False))
 
     def reverse(self, exposure: Any, lambdas: ArrayLike | range) -> FloatArray:
-        """See the class."""
+        """Return the reverse log-moment as in the class, [n, L]."""
         shift, excess, ratio = self._relative(exposure)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             swapped = shift / ratio, -excess / ratio, 1 / ratio
         return _log_moment(*swapped, validation.lambdas(lambdas, whole=False))
 
     def _relative(self, exposure: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """y_j^2, u_j and 1 + u_j, [n, d] each, of each law relative to the law without the record."""
+        """Return y_j^2, u_j and 1 + u_j, [n, d] each, of each law relative to the law without the record."""
         if not isinstance(exposure, GaussianLaws):
             raise refuse("exposure", exposure, "GaussianLaws(mean, spread)")
         d = self.without.mean.shape[1]
         if exposure.mean.shape[1] != d:
-            raise refuse("exposure.mean.shape", exposure.mean.shape, f"(n, {d}), as the law without has")
+            raise refuse("exposure.mean.shape", exposure.mean.shape, f"(n, {d}), as for the law without the record")
         shift = exposure.mean - self.without.mean
         if exposure.spread.ndim == 2 and self.without.spread.ndim == 2:
             base = self.without.spread
@@ -109,15 +118,15 @@ def _cholesky(name: str, covariance: FloatArray) -> FloatArray:
         raise refuse(name, "not positive definite", "a positive definite covariance") from None
 
 
-def _log_moment(shift: FloatArray, excess: FloatArray, ratio: FloatArray, lam: FloatArray) -> FloatArray:
-    """[n, L] from squared shifts, relative excess variances and relative variances, [n, d] each."""
-    y2, u, order = shift[:, None, :], excess[:, None, :], lam[None, :, None]
+def _log_moment(shift: FloatArray, excess: FloatArray, ratio: FloatArray, lambdas: FloatArray) -> FloatArray:
+    """Return log-moments [n, L] from squared shifts, relative excess variances and relative variances, [n, d] each."""
+    y2, u, lam = shift[:, None, :], excess[:, None, :], lambdas[None, :, None]
     with np.errstate(over="ignore", invalid="ignore"):
-        room = 1.0 - order * u  # v* / v0
-        room = np.where(room > 4 * np.finfo(float).eps * (1 + order * np.abs(u)), room, 0.0)  # 0 but for rounding
+        room = 1.0 - lam * u  # v* / v0
+        room = np.where(room > 4 * np.finfo(float).eps * (1 + lam * np.abs(u)), room, 0.0)  # rounding only: 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        parts = order * (order + 1) * y2 / (2 * room)
+        parts = lam * (lam + 1) * y2 / (2 * room)
         own = np.where(np.abs(u) < 0.25, minus_log1p(u), u - np.log(ratio)[:, None, :])
-        parts = parts + 0.5 * (minus_log1p(-order * u) + order * own)
+        parts = parts + 0.5 * (minus_log1p(-lam * u) + lam * own)
         total = parts.sum(axis=2)
     return np.where((room > 0).all(axis=2) & ~np.isnan(total), total * ROUND_UP, np.inf)

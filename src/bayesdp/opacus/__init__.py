@@ -1,4 +1,4 @@
-"""bayesdp inside Opacus: ``watch`` what a training run does, and an accountant with the name "bayesdp".
+"""bayesdp inside Opacus: ``watch`` records what a training run does; the accountant "bayesdp" tells Opacus about it.
 
     model, optimizer, data_loader = privacy_engine.make_private(...)
     watched = bayesdp.opacus.watch(model, optimizer, data_loader, ledger="run.ledger")
@@ -6,6 +6,19 @@
     print(watched.statement())
 
 Importing this module registers the accountant, so that ``PrivacyEngine(accountant="bayesdp")`` finds it.
+
+The way of a step through the files, from the loader to the ledger:
+
+sampling.py     how records come into batches: the sampler's law, compared with what is drawn
+draws.py        which draw a gradient comes from
+clipping.py     norms, bound and noise, for each way in which Opacus clips
+audit.py        norms that held-out records would have had
+watched_run.py  what Opacus calls at each step; what is claimed about the run
+recording.py    from a sum of gradients to steps of the ledger
+watching.py     ``watch``: checks what it is given, and begins
+accountant.py   the accountant "bayesdp"
+secure.py       noise and batches from a cryptographic generator
+coupling.py     layers that couple the records of a batch
 """
 
 from __future__ import annotations
@@ -19,7 +32,8 @@ from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.audit import AuditNorms
 from bayesdp.opacus.sampling import SamplingWarning
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
-from bayesdp.opacus.watching import BudgetReachedWarning, Watch, watch
+from bayesdp.opacus.watched_run import BudgetReachedWarning, Watch
+from bayesdp.opacus.watching import watch
 
 __all__ = [
     "Accountant",

@@ -3,69 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
+from bayesdp.claims import RunClaims
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS
 from bayesdp.guarantees.worst_case import worst_case_of
-from bayesdp.ledger.position import check_continues, position
+from bayesdp.ledger import check_continues, position_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
-
-if TYPE_CHECKING:
-    from bayesdp.claims import RunClaims
 
 _LEDGER, _ELSEWHERE = "bayesdp_ledger", "bayesdp_elsewhere"
 
 
 class Accountant(IAccountant):
-    """Worst-case epsilon by PLD, for everyone; with a ledger, from ``watch``, also everything else that is claimed.
+    """An accountant of Opacus whose epsilon is the worst case for everyone, by privacy loss distributions (PLD).
 
-    Alone it knows what Opacus tells every accountant: noise multiplier and sampling rate. With a ledger, epsilon is
-    that of the steps that were really taken.
+    Alone it knows what Opacus tells every accountant: noise multiplier and sampling rate of each step. Once ``watch``
+    has given it a ledger, epsilon covers the steps in the ledger, which were really taken, and steps that are in no
+    ledger; ``claims`` then has everything else. Its checkpoints note where the ledger stood, and a ledger that lacks
+    steps of the checkpoint is refused.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.history: list[RepeatedStep] = []
         self.ledger: Ledger | None = None
-        "The last one that ``watch`` gave it."
+        "The ledger that ``watch`` gave it last."
         self._ledgers: list[Ledger] = []
         self._elsewhere: list[RepeatedStep] = []
-        "Steps that are in no ledger: before ``watch``, or after the watch was closed."
+        "Steps that are in no ledger: taken before ``watch``, or after the watch was closed."
         self._expected: Mapping[str, Any] | None = None
+        "Where the ledger stood at the checkpoint that was loaded."
 
     @classmethod
     def mechanism(cls) -> str:
-        """The name under which Opacus finds it."""
+        """Return the name under which Opacus finds this accountant."""
         return "bayesdp"
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """One more step, which is in no ledger."""
+        """Count a step that is in no ledger."""
         self.count(noise_multiplier, sample_rate, recorded=False)
 
     def count(self, noise_multiplier: float, sample_rate: float, *, recorded: bool) -> None:
-        """One more step; ``recorded``: it is in a ledger."""
-        for runs in [self.history] if recorded else [self.history, self._elsewhere]:
+        """Count a step; ``recorded`` says that it is in a ledger."""
+        for history in [self.history] if recorded else [self.history, self._elsewhere]:
             noise, rate, steps = float(noise_multiplier), float(sample_rate), 1
-            if runs and runs[-1][:2] == (noise, rate):
-                steps += runs.pop()[2]
-            runs.append((noise, rate, steps))
+            if history and history[-1][:2] == (noise, rate):
+                steps += history.pop()[2]
+            history.append((noise, rate, steps))
 
     def get_epsilon(self, delta: float, **_: Any) -> float:
-        """The worst case so far; 0 before the first step."""
+        """Return the worst-case epsilon of all steps so far at ``delta``; 0 before the first step.
+
+        Options of Opacus' other accountants are accepted and ignored.
+        """
         if not self._ledgers:
             return worst_case_of(self.history, delta=delta).epsilon
         if len(self._ledgers) == 1 and not self._elsewhere:
             return self._ledgers[0].worst_case(delta).epsilon
-        recorded = [run for ledger in self._ledgers for run in ledger.history.repeated_steps(MOST_SETTINGS)]
+        recorded = [steps for ledger in self._ledgers for steps in ledger.history.repeated_steps(MOST_SETTINGS)]
         return worst_case_of([*self._elsewhere, *recorded], delta=delta).epsilon
 
     def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
-        """All claims of the ledger; see ``Ledger.claims``."""
+        """Return all claims of the ledger, as ``Ledger.claims`` does with the same options.
+
+        Raises InvalidInputError if ``watch`` gave it no ledger: there is then the worst case only.
+        """
         if self.ledger is None:
             raise refuse("ledger", None, "bayesdp.opacus.watch with a ledger; without one there is the worst case only")
         return self.ledger.claims(delta, **options)
@@ -74,7 +81,7 @@ class Accountant(IAccountant):
         return sum(steps for _, _, steps in self.history)
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """The hook by which ``watch`` finds its accountant."""
+        """Return what Opacus calls at each step; ``watch`` finds the accountant by it."""
         return AccountantHook(self, sample_rate)
 
     @property
@@ -83,7 +90,10 @@ class Accountant(IAccountant):
         return self._expected is not None
 
     def follow(self, ledger: Ledger) -> None:
-        """From now on the steps of a ledger count."""
+        """Count the steps of a ledger from now on.
+
+        Raises LedgerError if a checkpoint was loaded whose steps the ledger does not contain.
+        """
         if self._expected is not None:
             check_continues(ledger, self._expected)
         self.ledger = ledger
@@ -91,15 +101,18 @@ class Accountant(IAccountant):
             self._ledgers.append(ledger)
 
     def state_dict(self, destination: Any = None) -> Any:
-        """For a checkpoint: the steps, and which ledger has them."""
+        """Return the state for a checkpoint: the steps, and which ledger has them."""
         state = super().state_dict(destination)
         if self.ledger is not None:
-            state[_LEDGER] = position(self.ledger)
+            state[_LEDGER] = position_of(self.ledger)
             state[_ELSEWHERE] = list(self._elsewhere)
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """From a checkpoint; a ledger that does not contain its steps is refused, and then nothing changes."""
+        """Restore the state of a checkpoint.
+
+        Raises LedgerError, and changes nothing, if the ledger does not contain the steps of the checkpoint.
+        """
         expected = (state_dict or {}).get(_LEDGER)
         if expected is not None and self.ledger is not None:
             check_continues(self.ledger, expected)
@@ -110,7 +123,7 @@ class Accountant(IAccountant):
 
 
 class AccountantHook:
-    """What Opacus calls after each step."""
+    """What Opacus calls at each step, between noise and update."""
 
     def __init__(self, accountant: Accountant, sample_rate: float) -> None:
         self.accountant = accountant
@@ -119,6 +132,6 @@ class AccountantHook:
         self._sample_rate = sample_rate
 
     def __call__(self, optimizer: DPOptimizer) -> None:
-        """Count it, as every accountant of Opacus does."""
+        """Count the step, with the rate as every accountant of Opacus computes it."""
         rate = self._sample_rate * optimizer.accumulated_iterations
         self.accountant.count(optimizer.noise_multiplier, rate, recorded=self.watched)

@@ -1,7 +1,25 @@
-"""Norms that held-out records would have had: the gradients of a twin of the model, which shares its parameters.
+"""Compute the gradient norms that held-out records would have in the batch, without touching the training run.
 
-The twin has its own hooks and gradients, so that nothing of the training run is touched; Opacus finds the norms in one
-forward and one backward pass, as in its ghost clipping.
+Why a twin of the model is used (``AuditRecords._new_twin``)
+    Opacus' hooks sit on the modules of the live model: a pass with audit records through it would leave their
+    activations and gradients among those of the batch (``grad_sample``, ``_forward_counter``), count as a backward pass
+    of its own in ghost mode, change buffers, and advance random numbers. Switching the hooks off for a while is not
+    enough, because the norms we need come from just such hooks. So the model is copied once. The twin has its own hooks
+    and its own ``grad``; its parameters share their memory with the live ones, so it follows training for free, and
+    buffers are copied at each step, as a forward pass may change them. Opacus then finds the norms in one forward and
+    one backward pass, as in its ghost clipping; where a layer has no ghost norms, gradients by record are formed and
+    dropped, as ``torch.func`` would form them for every layer.
+
+Why Opacus' hooks are put aside while the model is copied (``_without_opacus_hooks``)
+    ``copy.deepcopy`` of a hooked module copies the hooks as well, and with these bound methods the wrapper they belong
+    to: the twin would have a second set of hooks, and Opacus refuses to add its own ("Trying to add hooks twice").
+    Tensors that a module kept from a forward pass carry a graph, and cannot be copied at all. Only the hooks of Opacus
+    go, by their handles: those of the user stay, and also see the audit records. Afterwards the dictionaries of the
+    modules are put back as they were.
+
+What would break this: Opacus keeping its hooks or leftovers under other names (``autograd_grad_sample_hooks``,
+``_LEFT_BY_OPACUS``), or norms elsewhere than in ``_norm_sample``. tests/with_opacus/test_audit.py compares audit norms
+with those of the batch on the same records, for layers of all kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +38,7 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
-from bayesdp.opacus.clipping import Flat, Ghost, passes_are_mixed
+from bayesdp.opacus.clipping import FlatClipping, GhostClipping, passes_are_mixed
 from bayesdp.validation import count, refuse
 
 _LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
@@ -28,101 +46,120 @@ _LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "au
 
 @runtime_checkable
 class AuditNorms(Protocol):
-    """What ``watch`` asks at each step about records that are not trained on."""
+    """What ``watch`` asks at each step about records that are not trained on.
+
+    Give an object of your own as ``audit`` if gradients are changed before they are clipped (masked, for instance): its
+    norms must be those that Opacus would have clipped, had the record been in the batch.
+    """
 
     records: int
+    "How many audit records there are; it must not change."
 
     def due(self) -> bool:
-        """Whether norms are to be computed at this step."""
+        """Return whether norms are to be computed at this step; called once before each step."""
         ...
 
     def norms(self) -> torch.Tensor:
-        """Of the gradients that the records would have now, as they would be clipped, [m]."""
+        """Return the norms of the gradients that the records would have now, before clipping, [m]."""
         ...
 
 
 class AuditRecords:
-    """Records that are not trained on, and the norms their gradients have now."""
+    """Records that are not trained on, and the norms of the gradients they would have now.
 
-    def __init__(self, audit: Any, loss: Any, model: Any, clipping: Flat, *, every: int, at_once: int) -> None:
-        inputs, targets = _pair(audit)
+    ``audit`` is (inputs, targets), tensors with one row for each record; inputs may be a tuple of tensors. ``every``:
+    norms are due at the first step and at every ``every``-th after it. ``audit_batch``: how many records go through the
+    model at once. Raises InvalidInputError for tensors that do not fit, and for a loss that couples the records of a
+    batch.
+    """
+
+    def __init__(
+        self, audit: Any, loss: Any, model: Any, clipping: FlatClipping, *, every: int, audit_batch: int
+    ) -> None:
+        inputs, targets = _inputs_and_targets(audit)
         self._loss = separate_loss(loss, model.loss_reduction, targets)
         self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)  # past torch.compile
         self._clipping = clipping
         self._every = count("every", every, minimum=1)
-        self._at_once = count("audit_batch", at_once, minimum=1)
+        self._audit_batch = count("audit_batch", audit_batch, minimum=1)
         device = next(self._live.parameters()).device
-        self._inputs = [one.to(device) for one in inputs]
+        self._inputs = [tensor.to(device) for tensor in inputs]
         self._targets = targets.to(device)
         self._axis = 0 if model.batch_first else 1
         self.records = len(targets)
-        for one in self._inputs:
-            if one.ndim <= self._axis or one.shape[self._axis] != self.records:
-                raise refuse("audit", [tuple(one.shape), tuple(targets.shape)], "as many inputs as targets")
+        for tensor in self._inputs:
+            if tensor.ndim <= self._axis or tensor.shape[self._axis] != self.records:
+                raise refuse("audit", [tuple(tensor.shape), tuple(targets.shape)], "as many inputs as targets")
         if not self.records:
             raise refuse("audit", [], "at least one record")
         self._model = model
         self._ghost = True
         self._twin: Any = None
-        self._trained: list[int] = []
+        self._twins: dict[int, Any] = {}
+        "The twin of each live parameter, by its id."
+        self._twinned: list[int] = []
+        "Ids of the live parameters that were clipped together when the twin was made."
         self._modes = self._modes_now()
         self._asked = 0
 
     def due(self) -> bool:
-        """Whether the norms are to be computed at this step: at the first, and then at every so many."""
+        """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
         self._asked += 1
         return (self._asked - 1) % self._every == 0
 
     def norms(self) -> torch.Tensor:
-        """Of all records, with the parameters as they are now, [m]."""
-        devices = sorted({one.get_device() for one in self._inputs if one.is_cuda})
+        """Return the norms of all records with the parameters as they are now, [m].
+
+        Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+        """
+        devices = sorted({tensor.get_device() for tensor in self._inputs if tensor.is_cuda})
         with _same_random_numbers(devices), torch.enable_grad():
             try:
-                return self._all()
+                return self._all_norms()
             except (NotImplementedError, AttributeError, ValueError):
-                if not self._ghost or isinstance(self._clipping, Ghost):
+                if not self._ghost or isinstance(self._clipping, GhostClipping):
                     raise
                 self._ghost = False  # tied parameters, or other layers of which Opacus has no ghost norms
-                return self._all()
+                return self._all_norms()
 
-    def _all(self) -> torch.Tensor:
+    def _all_norms(self) -> torch.Tensor:
         self._follow()
         try:
-            starts = range(0, self.records, self._at_once)
-            return torch.cat([self._some(slice(first, first + self._at_once)) for first in starts])
+            starts = range(0, self.records, self._audit_batch)
+            return torch.cat([self._norms_of(slice(first, first + self._audit_batch)) for first in starts])
         except BaseException:
             self._twin = None  # hooks that were interrupted would mix up the next pass
             raise
 
-    def _some(self, some: slice) -> torch.Tensor:
-        inputs = [one[some] if self._axis == 0 else one[:, some] for one in self._inputs]
-        targets = self._targets[some]
+    def _norms_of(self, rows: slice) -> torch.Tensor:
+        inputs = [tensor[rows] if self._axis == 0 else tensor[:, rows] for tensor in self._inputs]
+        targets = self._targets[rows]
         loss = self._loss(self._twin(*inputs), targets)
         if not isinstance(loss, torch.Tensor) or loss.ndim:
             raise refuse("loss", self._loss, f"a loss that is reduced to one number by {self._model.loss_reduction!r}")
         with quiet_hooks():
             loss.backward()
-        parameters: list[Any] = [self._twins[id(one)] for one in self._measured()]
+        parameters: list[Any] = [self._twins[id(parameter)] for parameter in self._clipped_parameters()]
         if passes_are_mixed(parameters):
             raise NotImplementedError("a weight is used outside its layer")
-        norms = self._clipping.together([one._norm_sample.reshape(len(targets)) for one in parameters])
-        for one in self._twins.values():
-            one.grad = None
+        norms = self._clipping.together([parameter._norm_sample.reshape(len(targets)) for parameter in parameters])
+        for twin in self._twins.values():
+            twin.grad = None
         return norms.detach()
 
-    def _measured(self) -> list[nn.Parameter]:
-        """The parameters whose gradients are clipped together: those of the optimizer; in ghost mode of the module."""
-        if isinstance(self._clipping, Ghost):
-            return [one for one in self._live.parameters() if one.requires_grad]
+    def _clipped_parameters(self) -> list[nn.Parameter]:
+        """Return the live parameters that are clipped together: the optimizer's; in ghost mode the module's."""
+        if isinstance(self._clipping, GhostClipping):
+            return [parameter for parameter in self._live.parameters() if parameter.requires_grad]
         return self._clipping.optimizer.params
 
     def _new_twin(self) -> nn.Module:
         with _without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
             twin = copy.deepcopy(self._live)
         self._twins = dict(zip(map(id, self._live.parameters()), twin.parameters(), strict=True))
-        measured = {id(one) for one in self._measured()}
-        for one in self._live.parameters():
-            self._twins[id(one)].requires_grad_(id(one) in measured)
+        clipped = {id(parameter) for parameter in self._clipped_parameters()}
+        for parameter in self._live.parameters():
+            self._twins[id(parameter)].requires_grad_(id(parameter) in clipped)
         return GradSampleModuleFastGradientClipping(
             twin,
             batch_first=self._model.batch_first,
@@ -133,39 +170,43 @@ class AuditRecords:
         )
 
     def _modes_now(self) -> list[bool]:
-        return [one.training for one in self._live.modules()]
+        return [module.training for module in self._live.modules()]
 
     def _follow(self) -> None:
-        """The twin is as the model is now; parameters are shared, buffers copied, as a forward pass may change them."""
-        trained = [id(one) for one in self._measured()]
-        if self._twin is None or trained != self._trained:
-            self._trained = trained
+        """Make the twin what the model is now: it shares the parameters, copies the buffers and takes the modes."""
+        clipped = [id(parameter) for parameter in self._clipped_parameters()]
+        if self._twin is None or clipped != self._twinned:
+            self._twinned = clipped
             self._twin = self._new_twin()
         if self._live.training:  # it may be in evaluation mode for a while
             self._modes = self._modes_now()
         twin = self._twin._module
-        for mode, ours in zip(self._modes, twin.modules(), strict=True):
-            ours.training = mode
-        for one in self._live.parameters():
-            self._twins[id(one)].data = one.data
-        for live, ours in zip(self._live.buffers(), twin.buffers(), strict=True):
-            ours.data = live.data.clone()
+        for mode, module in zip(self._modes, twin.modules(), strict=True):
+            module.training = mode
+        for parameter in self._live.parameters():
+            self._twins[id(parameter)].data = parameter.data
+        for live, buffer in zip(self._live.buffers(), twin.buffers(), strict=True):
+            buffer.data = live.data.clone()
 
 
-def _pair(audit: Any) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+def _inputs_and_targets(audit: Any) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
     expected = "(inputs, targets): tensors with one row for each record"
     if not isinstance(audit, tuple | list) or len(audit) != 2:
         raise refuse("audit", type(audit).__name__, expected)
     inputs, targets = audit
     inputs = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
-    for one in (*inputs, targets):
-        if not isinstance(one, torch.Tensor) or not one.ndim:
-            raise refuse("audit", type(one).__name__, expected)
+    for tensor in (*inputs, targets):
+        if not isinstance(tensor, torch.Tensor) or not tensor.ndim:
+            raise refuse("audit", type(tensor).__name__, expected)
     return inputs, targets
 
 
 def separate_loss(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
-    """The loss that training uses; refused if it makes the gradient of a record depend on others in its batch."""
+    """Return the loss that training uses, which gives each record a gradient of its own.
+
+    ``reduction`` is what ``make_private`` was told. Raises InvalidInputError for a loss that makes the gradient of a
+    record depend on the others in its batch: a mean over weights, or over targets some of which are ignored.
+    """
     if isinstance(loss, DPLossFastGradientClipping):
         loss = loss.criterion
     if not callable(loss):
@@ -184,7 +225,7 @@ def separate_loss(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
 
 @contextmanager
 def quiet_hooks() -> Generator[None]:
-    """PyTorch warns that inputs of Opacus' hooks need no gradients; Opacus does not use those."""
+    """Silence PyTorch's warning that inputs of Opacus' hooks need no gradients; Opacus does not use those."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Full backward hook is firing")
         yield
@@ -192,32 +233,32 @@ def quiet_hooks() -> Generator[None]:
 
 @contextmanager
 def _same_random_numbers(devices: list[int]) -> Generator[None]:
-    """Dropout and the like in here leave the random numbers of the run as they would be."""
-    drawn_by_numpy, drawn_by_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    """Put the random numbers of the run back afterwards, whatever dropout and the like draw in between."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices):
             yield
     finally:
-        np.random.set_state(drawn_by_numpy)  # noqa: NPY002
-        random.setstate(drawn_by_python)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
 
 
 @contextmanager
 def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
-    """For the time of copying, the hooks and the leftovers of Opacus are put aside."""
+    """Put the hooks of Opacus, by their handles, and what they left on modules aside."""
     hooks = {handle.id for handle in handles}
     aside: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for one in module.modules():
-        before = dict(one.__dict__)
-        aside.append((one.__dict__, before))
+    for part in module.modules():
+        before = dict(part.__dict__)
+        aside.append((part.__dict__, before))
         for name in ("_forward_hooks", "_backward_hooks"):
-            one.__dict__[name] = OrderedDict((id_, hook) for id_, hook in before[name].items() if id_ not in hooks)
-        if one is module or len(one._forward_hooks) < len(before["_forward_hooks"]):
+            part.__dict__[name] = OrderedDict((id_, hook) for id_, hook in before[name].items() if id_ not in hooks)
+        if part is module or len(part._forward_hooks) < len(before["_forward_hooks"]):
             for name in _LEFT_BY_OPACUS:
-                one.__dict__.pop(name, None)
+                part.__dict__.pop(name, None)
         for name, value in before.items():
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:  # kept from a forward pass
-                one.__dict__[name] = value.detach()
+                part.__dict__[name] = value.detach()
     try:
         yield
     finally:

@@ -1,7 +1,33 @@
-"""How Opacus clips, read from its optimizer: the norms of a batch, the bound that was used, the noise that was added.
+"""Read from Opacus' optimizer how it clips: the norms of a batch, the bound it used, the noise it adds.
 
-One class for each way. ``together`` makes one norm of the norms of a record's gradients by each parameter; the bound
-and the noise are read at each step, as schedulers change them.
+There is a class for each way of clipping. Bound and noise are read anew at each step, because schedulers change them.
+
+Why Opacus' clip is replaced by a no-op (``FlatClipping.attach``)
+    ``DPOptimizer.pre_step`` clips, adds the batch to ``summed_grad``, draws noise and calls the step hook, all in one
+    go, and the hook can only say no by raising. Whether a sum may be released must be decided when the sum is complete
+    and before noise is drawn, and a run that has reached its budget must end quietly. So ``add_to_sum`` calls Opacus'
+    own ``clip_and_accumulate`` a moment earlier, and ``pre_step`` then finds nothing left to clip. Our own version of
+    ``pre_step`` would do as well, but would have to follow every version of Opacus and each of its subclasses (adaptive
+    clipping updates its bound at the end of ``pre_step``).
+
+Why norms are picked up while Opacus computes them (``_SeenNorms``)
+    The norms are local variables of ``clip_and_accumulate``. Computing them once more means reading all gradients of
+    the batch again, as many bytes as clipping itself reads. A TorchFunctionMode sees every call of ``Tensor.norm`` in
+    between, and the first results (for each parameter, a vector with an entry for each record) are the norms we need.
+    That is an assumption about somebody else's code, so it is tested: on the first batch we compute the norms ourselves
+    as well, and go on doing so if they differ.
+
+Why ``get_norm_sample`` is replaced in ghost mode (``GhostClipping.attach``)
+    Ghost clipping has no gradients by record. ``loss.backward()`` makes two passes: after the first the module computes
+    norms in ``get_norm_sample`` and clipping factors from them, and the second yields the clipped gradient. Norms and
+    bound of that moment count. The attribute ``per_sample_gradient_norms`` would give the norms, but not the bound,
+    which a scheduler may have changed by the time of the step, nor whether there was a backward pass since the last
+    step.
+
+What would break this: norms by another function than ``Tensor.norm`` (then they are computed twice, and stay right);
+``pre_step`` that clips by another method than ``clip_and_accumulate`` (a sum would then hold its batch twice: the
+comparison with a hand-written loop, tests/with_opacus/test_counts.py, would tell); a ghost module that computes its
+factors without ``get_norm_sample`` (then a step is refused, as there was no backward pass).
 """
 
 from __future__ import annotations
@@ -28,12 +54,12 @@ from bayesdp.validation import refuse
 _LIKELY_EMPTY = 1e-9  # the probability of an empty batch in an epoch that adaptive clipping may have
 
 
-class Flat:
-    """One bound for the whole gradient."""
+class FlatClipping:
+    """One bound for the whole gradient. Other ways of clipping derive from it."""
 
     caveats: frozenset[str] = frozenset()
     own_bound = False
-    "Whether it clips with another bound than the one that scales the noise, so that they may differ."
+    "Whether gradients are clipped with another bound than the one that scales the noise, so that the two may differ."
     in_parts = True
     "Whether a sum may be made of several physical batches."
 
@@ -41,19 +67,20 @@ class Flat:
         self.optimizer = optimizer
         self._clip_and_accumulate = optimizer.clip_and_accumulate
         self._sees_norms: bool | None = None
+        "Whether the norms that Opacus computes while it clips are those we need; None before the first batch."
 
     def add_to_sum(self) -> torch.Tensor:
-        """Let Opacus clip a batch and add it to the sum; norms of its records before clipping, [b].
+        """Let Opacus clip a batch and add it to the sum; return norms of its records before clipping, [b].
 
-        They are those that Opacus computes itself on the way, after a look at the first batch whether that is so.
+        Raises InvalidInputError for gradients in half precision.
         """
         grads: list[torch.Tensor] = self.optimizer.grad_samples
-        _check_exact(grads)
+        _check_precision(grads)
         with _SeenNorms() as seen:
             self._clip_and_accumulate()
         if not len(grads[0]):
             return torch.zeros(0)
-        norms = self.together(found) if (found := seen.of(grads)) else None
+        norms = self.together(by_parameter) if (by_parameter := seen.of(grads)) else None
         if norms is None or not self._sees_norms:
             own = self.together([grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads])
             if self._sees_norms is None:
@@ -62,42 +89,42 @@ class Flat:
         return norms
 
     def batches(self) -> list[torch.Tensor]:
-        """Of each batch that is about to be added, something with a row for each record."""
+        """Return, for each batch that is about to be added to the sum, a tensor with a row for each record."""
         grads = getattr(self.optimizer.params[0], "grad_sample", None)
         return grads if isinstance(grads, list) else [] if grads is None else [grads]
 
     def start(self) -> list[torch.Tensor]:
-        """A new iteration over the loader begins: the batches before it that may be in the next sum."""
+        """Return the batches of earlier iterations that may be in the next sum, when a new iteration begins."""
         return [grad for grad in self.batches() if not hasattr(grad, "_processed")]
 
     def together(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
-        """One norm for each record [b] from those by parameter, each [b]."""
+        """Return one norm for each record, [b], from the norms of its gradients by parameter, each [b]."""
         device = norms[0].device
-        return torch.stack([one.to(device) for one in norms], dim=1).norm(2, dim=1)
+        return torch.stack([by_parameter.to(device) for by_parameter in norms], dim=1).norm(2, dim=1)
 
     def clip(self) -> float:
-        """The bound with which it clips now."""
+        """Return the bound with which gradients are clipped now."""
         return float(self.optimizer.max_grad_norm)
 
     def noise_std(self) -> float:
-        """Standard deviation of the noise on the sum."""
+        """Return the standard deviation of the noise on the sum."""
         return float(self.optimizer.noise_multiplier) * float(self.optimizer.max_grad_norm)
 
-    def beside(self) -> float:
-        """The norm of what else is released about each record with this noise, at right angles to its gradient."""
+    def extra_norm(self) -> float:
+        """Return the norm of what else is released about each record with this noise, orthogonal to its gradient."""
         return 0.0
 
     def attach(self) -> None:
-        """From now on Opacus clips when ``add_to_sum`` says so, a moment earlier than it would."""
+        """Make Opacus clip when ``add_to_sum`` is called, a moment earlier than it would."""
         self.optimizer.clip_and_accumulate = lambda: None
 
     def release(self) -> None:
-        """Leave everything as it was."""
+        """Undo ``attach``."""
         del self.optimizer.clip_and_accumulate
 
 
-class PerLayer(Flat):
-    """A bound for each parameter; the pieces that remain make one vector together."""
+class PerLayerClipping(FlatClipping):
+    """A bound for each parameter. The clipped pieces form one vector, whose norm and bound are accounted."""
 
     own_bound = True
 
@@ -108,20 +135,21 @@ class PerLayer(Flat):
                 raise refuse("parameter.ndim", 0, "parameters with an axis: Opacus clips others by the batch together")
 
     def together(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Of the clipped pieces."""
+        """Return the norm of the clipped pieces of each record, [b]."""
         bounds = self.optimizer.max_grad_norms
-        return super().together([one.clamp(max=float(bound)) for one, bound in zip(norms, bounds, strict=True)])
+        clipped = [piece.clamp(max=float(bound)) for piece, bound in zip(norms, bounds, strict=True)]
+        return super().together(clipped)
 
     def clip(self) -> float:
-        """Of the clipped pieces together."""
+        """Return the bound of the clipped pieces together."""
         return math.hypot(*map(float, self.optimizer.max_grad_norms))
 
 
-class Adaptive(Flat):
-    """The bound follows a noisy count of records that were not clipped, which is released as well.
+class AdaptiveClipping(FlatClipping):
+    """A bound that follows a noisy count of records that were not clipped, which is released as well.
 
-    By Theorem 1 of Andrew et al. (2021) a record is worth 1/2 in that count. Opacus divides the count by the number of
-    records that were drawn, which the theorem does not know: a caveat.
+    By Theorem 1 of Andrew et al. (2021, arXiv:1905.03871) a record is worth 1/2 in that count. Opacus divides the count
+    by the number of records that were drawn, which the theorem does not cover: a caveat.
     """
 
     caveats = frozenset({"drawn-size-public"})
@@ -129,7 +157,7 @@ class Adaptive(Flat):
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         super().__init__(model, optimizer, sampling)
-        if sampling.empty / (sampling.rate or 1.0) > _LIKELY_EMPTY and not sampling.draws.invents:
+        if sampling.empty_probability / (sampling.rate or 1.0) > _LIKELY_EMPTY and not sampling.draws.invents:
             raise refuse(
                 "clipping",
                 "adaptive",
@@ -137,16 +165,16 @@ class Adaptive(Flat):
             )
 
     def noise_std(self) -> float:
-        """What is left of the noise for the gradient is more than the noise multiplier says."""
+        """Return the noise on the gradient: more than the noise multiplier says, to pay for the count."""
         multiplier, count_std = float(self.optimizer.noise_multiplier), float(self.optimizer.unclipped_num_std)
         return (multiplier**-2 - (2 * count_std) ** -2) ** -0.5 * float(self.optimizer.max_grad_norm)
 
-    def beside(self) -> float:
-        """Half a record in the count, over the noise on the count."""
+    def extra_norm(self) -> float:
+        """Return 1/2, what a record is worth in the count, scaled from the noise of the count to ``noise_std``."""
         return 0.5 / float(self.optimizer.unclipped_num_std) * self.noise_std()
 
 
-class Ghost(Flat):
+class GhostClipping(FlatClipping):
     """Norms without gradients: the module finds them in the backward pass, and clips with a bound of its own."""
 
     own_bound = True
@@ -160,56 +188,61 @@ class Ghost(Flat):
         self._clip = math.nan
 
     def attach(self) -> None:
-        """Note norms and bound where the module finds the one and uses the other."""
+        """Note norms and bound where the module finds the norms and uses the bound."""
         self._module.get_norm_sample = _NotedNorms(self._module, self)
 
     def release(self) -> None:
-        """Leave the module as it was."""
+        """Undo ``attach``."""
         del self._module.get_norm_sample
 
     def note(self, norms: torch.Tensor, clip: float) -> None:
-        """A backward pass; one before it that was not followed by a step is forgotten, as its gradient is."""
+        """Note a backward pass. An earlier pass that no step followed is forgotten, as its gradient is."""
         self._norms, self._clip = norms.detach(), clip
 
     def batches(self) -> list[torch.Tensor]:
-        """The gradient is that of the last backward pass: of one batch, or of a part of one."""
+        """Return the norms of the last backward pass: its gradient is that of one batch, or of a part of one."""
         return [] if self._norms is None else [self._norms]
 
     def add_to_sum(self) -> torch.Tensor:
-        """Norms of the last backward pass; Opacus adds its gradient to the sum without clipping anything."""
+        """Return the norms [b] of the last backward pass; Opacus adds its gradient to the sum, clipped already.
+
+        Raises InvalidInputError if there was no backward pass, if norms and gradient are of different passes, if
+        something else was added to the gradient, and for adaptive ghost clipping.
+        """
         if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
             raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
         if self._norms is None:
             raise refuse("loss", "no backward", "backward of the criterion that make_private returned, before the step")
         norms, self._norms = self._norms, None
         parameters = self._module.trainable_parameters
-        _check_exact([one._norm_sample for one in parameters])
+        _check_precision([parameter._norm_sample for parameter in parameters])
         if passes_are_mixed(parameters):
             what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
             raise refuse("model", "a pass without backward", what)
-        if norms.device.type == "cpu":  # elsewhere it would have to be waited for
+        if norms.device.type == "cpu":  # elsewhere the step would have to wait for it
             self._check_length(norms)
         return norms
 
     def _check_length(self, norms: torch.Tensor) -> None:
-        """That the gradient is no longer than those of its records: something else may have been added to it."""
-        length = math.hypot(*(float(one.grad.norm()) for one in self.optimizer.params if one.grad is not None))
+        """Raise if the gradient is longer than the clipped gradients of its records can be together."""
+        grads = [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
+        length = math.hypot(*(float(grad.norm()) for grad in grads))
         if length > float(norms.clamp(max=self._clip).sum()) * (1 + 1e-4) + 1e-6:
             what = "one no longer than the clipped gradients of its records together: something else was added to it"
             raise refuse("|gradient|", length, what)
 
     def start(self) -> list[torch.Tensor]:
-        """A backward pass before it is not followed by a step."""
+        """Forget a backward pass of an earlier iteration: no step will follow it."""
         self._norms = None
         return []
 
     def clip(self) -> float:
-        """That of the last backward pass."""
+        """Return the bound of the last backward pass."""
         return self._clip
 
 
 class _SeenNorms(TorchFunctionMode):
-    """Norms that are computed meanwhile."""
+    """The results of ``Tensor.norm`` while this mode is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,15 +255,15 @@ class _SeenNorms(TorchFunctionMode):
         return result
 
     def of(self, grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Those of gradients by parameter, each [b], if they are what came first."""
+        """Return the norms by parameter, each [b], if the first results have their shapes; else an empty list."""
         first = self._norms[: len(grads)]
-        return first if [tuple(one.shape) for one in first] == [(len(one),) for one in grads] else []
+        return first if [tuple(norm.shape) for norm in first] == [(len(grad),) for grad in grads] else []
 
 
 class _NotedNorms:
-    """In place of the module's ``get_norm_sample``; copies and pickles of the module have their own again."""
+    """A stand-in for the module's ``get_norm_sample``; copies and pickles of the module get their own method back."""
 
-    def __init__(self, module: Any, ghost: Ghost) -> None:
+    def __init__(self, module: Any, ghost: GhostClipping) -> None:
         self._module, self._ghost = module, ghost
 
     def __call__(self) -> torch.Tensor:
@@ -250,35 +283,34 @@ def _own_method(module: Any) -> Any:
 
 
 def passes_are_mixed(parameters: Sequence[Any]) -> bool:
-    """Whether the norms that Opacus found are of several passes: one had no backward, or a weight left its layer."""
-    return any(one._forward_counter or hasattr(one, "_current_grad_sample") for one in parameters)
+    """Return whether Opacus' norms are of several passes: one had no backward, or a weight was used off its layer."""
+    return any(parameter._forward_counter or hasattr(parameter, "_current_grad_sample") for parameter in parameters)
 
 
-def _check_exact(tensors: Sequence[torch.Tensor]) -> None:
-    for one in tensors:
-        if one.dtype not in (torch.float32, torch.float64):
-            raise refuse("grad_sample.dtype", one.dtype, "float32 or float64: norms of less are not exact enough")
+def _check_precision(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.dtype not in (torch.float32, torch.float64):
+            raise refuse("grad_sample.dtype", tensor.dtype, "float32 or float64: norms of less are not exact enough")
 
 
-_WAYS: dict[type, type[Flat]] = {
-    DPOptimizer: Flat,
-    DPPerLayerOptimizer: PerLayer,
-    AdaClipDPOptimizer: Adaptive,
-    DPOptimizerFastGradientClipping: Ghost,
+_CLIPPING: dict[type, type[FlatClipping]] = {
+    DPOptimizer: FlatClipping,
+    DPPerLayerOptimizer: PerLayerClipping,
+    AdaClipDPOptimizer: AdaptiveClipping,
+    DPOptimizerFastGradientClipping: GhostClipping,
 }
 
 
-def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> Flat:
-    """How this optimizer clips; refused if that is not known."""
+def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> FlatClipping:
+    """Return how an optimizer clips, by its exact class; raise InvalidInputError if that is not known."""
     if not isinstance(optimizer, DPOptimizer):
         raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
-    way = _WAYS.get(type(optimizer))
-    if way is None:
-        raise refuse(
-            "optimizer", type(optimizer).__name__, f"one of {', '.join(one.__name__ for one in _WAYS)}, on one device"
-        )
+    clipping = _CLIPPING.get(type(optimizer))
+    if clipping is None:
+        known = ", ".join(known.__name__ for known in _CLIPPING)
+        raise refuse("optimizer", type(optimizer).__name__, f"one of {known}, on one device")
     if not isinstance(model, AbstractGradSampleHooks):
         raise refuse("model", type(model).__name__, "the model that make_private returned")
     if isinstance(loss, DPLossFastGradientAdaptiveClipping):
         raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
-    return way(model, optimizer, sampling)
+    return clipping(model, optimizer, sampling)

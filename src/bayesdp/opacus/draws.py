@@ -1,8 +1,34 @@
-"""Which batch a gradient comes from: the sampler is watched where it draws, and the loader where it hands out.
+"""Find out which batch a gradient comes from: watch the sampler where it draws, and the loader where it hands out.
 
 A loader with workers draws ahead, BatchMemoryManager hands out a batch in parts, and the same loader may be iterated
-twice at the same time. So each iteration knows what it has drawn and what it has handed out; what was handed out may be
-in a sum once, and nothing else may be.
+twice at the same time. So each iteration knows what it has drawn and what it has handed out; a batch that was handed
+out may be in a sum once, and nothing else may be in one.
+
+Why the class of the sampler is swapped (``watched_sampler``, used by sampling.py)
+    The two lines of ``watch`` must not ask for another loader in the user's loop, and a DataLoader does not let its
+    ``batch_sampler`` be replaced (its ``__setattr__`` raises). Python looks up ``__iter__`` on the class, so a method
+    set on the sampler itself would never be called; one set on Opacus' class would watch every sampler of the process.
+    A subclass of the sampler's own class, given to this one sampler, is seen by the loader and also by the new loader
+    that BatchMemoryManager builds around the same sampler. Copies and pickles get the plain class back.
+
+Why the stack is searched for the loader (``_loader_of``)
+    ``iter(sampler)`` does not say who asks: PyTorch's loader iterator keeps the result in ``_sampler_iter`` and draws
+    from it in ``_next_index``, and BatchSplittingSampler of Opacus may stand between the two. The sampler alone cannot
+    tell two iterations from each other, nor a batch that was drawn ahead from one that was handed out: a worker's batch
+    that nobody fetched must not count as used. The frame of the iterator is the only place where sampler and iterator
+    meet. A loop over the sampler itself has no such frame, and is taken as handing out.
+
+Why the class of the loader's iterator is swapped (``_watched_loader``)
+    A batch is handed out when ``__next__`` returns, and ``__next__`` too is looked up on the class. Without workers the
+    sampler's generator only starts inside the first ``__next__``, which is then under way and not watched: the sampler
+    hands out that first batch itself.
+
+What would break this: a loader iterator that does not derive from PyTorch's ``_BaseDataLoaderIter`` or stands more than
+eight frames above the sampler (it is then taken for a loop over the sampler itself: what is drawn ahead counts as
+handed out, and the second part of a split batch is refused); another name for ``_sampler_iter`` or ``_index_sampler``
+(an AttributeError); a BatchSplittingSampler that no longer splits like ``numpy.array_split`` (sizes do not fit, and
+steps are refused or marked "left-out"). tests/with_opacus/test_draws.py and test_virtual_batches.py go through all of
+it.
 """
 
 from __future__ import annotations
@@ -25,22 +51,25 @@ from bayesdp.validation import refuse
 
 STATE = "_bayesdp_draws"
 _ITERATION = "_bayesdp_iteration"
+_FRAMES = 8  # from a sampler up to the loader's __next__ or __init__ there are at most five
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One batch that the sampler drew: in which iteration over the loader, which one of all, how many records."""
+    """A batch that the sampler drew."""
 
     iteration: int
+    "The number of the iteration over the loader."
     number: int
+    "The number of the draw among all draws."
     records: int
     rate: float | None = None
-    "With which each record was drawn; None without Poisson sampling."
+    "The probability with which each record was drawn; None without Poisson sampling."
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the loader handed out: so many samples of a draw, and whether more of it will follow."""
+    """What the loader handed out: a number of samples of one draw, and whether more of that draw will follow."""
 
     draw: Draw
     samples: int
@@ -54,19 +83,19 @@ class Iteration:
     number: int
     loader: weakref.ref[Any] | None
     drawn: deque[Draw] = field(default_factory=deque[Draw])
-    "Not handed out yet."
+    "Draws that were not handed out yet."
     parts: deque[Part] = field(default_factory=deque[Part])
-    "Of the draw that is being handed out."
+    "What is left of the draw that is being handed out."
 
     @property
     def goes_on(self) -> bool:
-        """Whether somebody may ask for its next batch."""
+        """Whether somebody may still ask for its next batch."""
         loader = None if self.loader is None else self.loader()
         return loader is not None and loader._sampler_iter is not None
 
 
 class Draws:
-    """What was handed out and is in no sum yet."""
+    """The batches that were handed out and are in no sum yet."""
 
     def __init__(self, *, invents: bool) -> None:
         self.invents = invents
@@ -77,72 +106,76 @@ class Draws:
         "Called when a new iteration begins; returns the gradients of batches that may be in the next sum."
         self._iterations: list[Iteration] = []
         self._unused: list[Part] = []
-        "In the order in which they were handed out."
+        "Parts in the order in which they were handed out."
         self._kept: list[tuple[weakref.ref[torch.Tensor], Part | None]] = []
+        "Gradients that were computed before this iteration began, with the parts they come from."
         self._started = 0
         self._drawn = 0
 
     def start(self, loader: Any | None) -> Iteration:
-        """A new iteration begins; ``loader`` is its iterator. What an iteration that is over left unused is dropped."""
+        """Begin an iteration; ``loader`` is its iterator. What an abandoned iteration left unused is dropped."""
         self._kept = [(weakref.ref(batch), self._take(len(batch))) for batch in self.at_start()]
-        self._iterations = [one for one in self._iterations if one.goes_on]
+        self._iterations = [iteration for iteration in self._iterations if iteration.goes_on]
         self._unused = [part for part in self._unused if not self.is_over(part.draw)]
         self._started += 1
         self._iterations.append(Iteration(self._started, None if loader is None else weakref.ref(loader)))
         return self._iterations[-1]
 
     def is_over(self, draw: Draw) -> bool:
-        """Whether no more of a draw can come, because its iteration was left."""
-        return not any(one.number == draw.iteration and one.goes_on for one in self._iterations)
+        """Whether no more of a draw can come, because its iteration was abandoned."""
+        return not any(iteration.number == draw.iteration and iteration.goes_on for iteration in self._iterations)
 
     def add(self, iteration: Iteration, records: int, rate: float | None) -> None:
-        """The sampler drew a batch."""
+        """Note that the sampler drew a batch."""
         self._drawn += 1
         iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate))
 
-    def hand_out(self, iteration: Iteration, at_most: int | None) -> None:
-        """The loader handed out the next batch, or the next part of one if parts have at most so many samples."""
+    def hand_out(self, iteration: Iteration, limit: int | None) -> None:
+        """Note that the loader handed out the next batch, or its next part if parts have at most ``limit`` samples."""
         if not iteration.parts:
-            iteration.parts.extend(self._split(iteration.drawn.popleft(), at_most))
+            iteration.parts.extend(self._split(iteration.drawn.popleft(), limit))
         self._unused.append(iteration.parts.popleft())
 
-    def _split(self, draw: Draw, at_most: int | None) -> Iterator[Part]:
-        """As BatchSplittingSampler does it."""
-        parts = max(math.ceil(draw.records / at_most), 1) if at_most else 1
+    def _split(self, draw: Draw, limit: int | None) -> Iterator[Part]:
+        """Split a draw as BatchSplittingSampler does it."""
+        parts = max(math.ceil(draw.records / limit), 1) if limit else 1
         each, longer = divmod(draw.records or int(self.invents), parts)
         for number in range(parts):
             yield Part(draw, each + (number < longer), more=number < parts - 1)
 
     def use(self, batches: list[torch.Tensor]) -> list[Part]:
-        """From which draws the gradients of batches come, that are about to be added to the sum."""
-        found: list[Part] = []
+        """Return the parts whose gradients are about to be added to the sum, in the order of ``batches``.
+
+        Each part can be used once. Raises InvalidInputError if a batch cannot have come from the watched loader.
+        """
+        used: list[Part] = []
         for batch in reversed(batches):
-            kept = [part for one, part in self._kept if one() is batch]
+            kept = [part for gradient, part in self._kept if gradient() is batch]
             part = kept[0] if kept else self._take(len(batch))
             if part is None:
-                raise self._refuse(len(batch))
-            found.insert(0, part)
-        for number in {part.draw.iteration for part in found}:
-            last = max(part.draw.number for part in found if part.draw.iteration == number)
-            left = [one for one in self._unused if one.draw.iteration == number]
-            if len(left) > 1:  # one may still be used, in loops that fetch one batch ahead
-                for one in left:
-                    if one.draw.number < last:
-                        self._unused.remove(one)
-        return found
+                raise self._refusal(len(batch))
+            used.insert(0, part)
+        for number in {part.draw.iteration for part in used}:
+            last = max(part.draw.number for part in used if part.draw.iteration == number)
+            unused = [part for part in self._unused if part.draw.iteration == number]
+            if len(unused) > 1:  # a single part may still be used, in loops that fetch one batch ahead
+                for part in unused:
+                    if part.draw.number < last:
+                        self._unused.remove(part)
+        return used
 
-    def next_one(self, like: Draw) -> Draw:
-        """Another draw, as one of the present iteration might be."""
-        return Draw(self._started, self._drawn + 1, like.records, like.rate)
+    def next_like(self, draw: Draw) -> Draw:
+        """Return a draw as the present iteration might make it next: of the size and rate of ``draw``."""
+        return Draw(self._started, self._drawn + 1, draw.records, draw.rate)
 
     def _take(self, samples: int) -> Part | None:
-        """The last batch handed out of this size, or of more than this if some of it was left out."""
+        """Take the last part handed out of this size, or of a larger size if some of it was left out."""
         exact = [number for number, part in enumerate(self._unused) if part.samples == samples]
         larger = [number for number, part in enumerate(self._unused) if part.samples > samples]
         fits = exact or larger
         return self._unused.pop(fits[-1]) if fits else None
 
-    def _refuse(self, samples: int) -> Exception:
+    def _refusal(self, samples: int) -> Exception:
         if not self._unused:
             expected = "batches that come from the data_loader given to watch, each in one step only"
             return refuse("data_loader", "other batches", expected)
@@ -153,26 +186,26 @@ class Draws:
 
 @functools.cache
 def watched_sampler(cls: type) -> type:
-    """The class of a sampler that also says what it draws. Its copies and pickles are not watched."""
+    """Return a subclass of a sampler's class that also notes what it draws; copies and pickles are not watched."""
 
     def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807
         draws: Draws = getattr(self, STATE)
         if draws.ended:
             return
         loader, asked = _loader_of(sys._getframe())
-        iteration, at_most = draws.start(loader), _at_most(loader)
+        iteration, limit = draws.start(loader), _part_limit(loader)
         only_indices = loader is None  # a loop over the sampler itself
         unwatched = asked and not hasattr(type(loader), _ITERATION)  # the batch that is about to be handed out
         if loader is not None:
             setattr(loader, _ITERATION, (draws, iteration))
             loader.__class__ = _watched_loader(type(loader))
-        del loader  # that it is left is seen by its end
+        del loader  # an abandoned iteration is recognised by the end of its loader
         for indices in cls.__iter__(self):
             if draws.ended:
                 return
             draws.add(iteration, len(indices), getattr(self, "sample_rate", None))
             if unwatched or only_indices:
-                draws.hand_out(iteration, at_most)
+                draws.hand_out(iteration, limit)
                 unwatched = False
             yield indices
 
@@ -184,12 +217,9 @@ def watched_sampler(cls: type) -> type:
 
 
 def _loader_of(frame: FrameType | None) -> tuple[Any | None, bool]:
-    """The iterator of the data loader for which a sampler draws, and whether it was asked for its next batch.
-
-    It called the sampler, or what splits the sampler's batches.
-    """
+    """Return the loader iterator that a sampler draws for, and whether it was asked for its next batch just now."""
     loader: Any | None = None
-    for _ in range(8):
+    for _ in range(_FRAMES):
         frame = None if frame is None else frame.f_back
         if frame is None:
             break
@@ -201,22 +231,22 @@ def _loader_of(frame: FrameType | None) -> tuple[Any | None, bool]:
     return loader, False
 
 
-def _at_most(loader: Any | None) -> int | None:
-    """How many samples its batches have at most; None if they are not split."""
+def _part_limit(loader: Any | None) -> int | None:
+    """Return how many samples a part of a batch may have; None if the loader does not split batches."""
     sampler = None if loader is None else loader._index_sampler
     return sampler.max_batch_size if isinstance(sampler, BatchSplittingSampler) else None
 
 
 @functools.cache
 def _watched_loader(cls: type) -> type:
-    """The class of an iterator of a data loader that also says what it hands out."""
-    if hasattr(cls, _ITERATION):  # its workers stay from one iteration to the next
+    """Return a subclass of a loader iterator's class that also notes what it hands out."""
+    if hasattr(cls, _ITERATION):  # persistent workers: the same iterator begins again
         return cls
 
     def __next__(self: Any) -> Any:  # noqa: N807
         batch = cls.__next__(self)
         draws, iteration = getattr(self, _ITERATION)
-        draws.hand_out(iteration, _at_most(self))
+        draws.hand_out(iteration, _part_limit(self))
         return batch
 
     return type(cls.__name__, (cls,), {"__next__": __next__, _ITERATION: None, "__module__": cls.__module__})

@@ -1,4 +1,13 @@
-"""How records come into batches, read from the data loader itself, and compared with what is drawn."""
+"""Read from the data loader how records come into batches, and compare that with what is drawn.
+
+Why the loader is asked, and not Opacus
+    Opacus reports one over the number of batches of an epoch to its accountants. That is not the rate at which records
+    are drawn if somebody else made the sampler, if the number of batches was rounded, or if the loader is only
+    shuffled. So the rate is read from the sampler, each draw carries its own, and the number of records that were
+    really drawn is compared with it. Only samplers whose law is known are accepted, by their exact class: a subclass
+    might draw in any way. While it is watched the sampler has another class; draws.py says why, and ``release`` gives
+    the old one back.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +28,7 @@ from bayesdp.opacus.secure import SecureSampler
 from bayesdp.validation import refuse
 
 _NEGLIGIBLE = 1e-30  # the probability of an empty batch below which it is not mentioned
-_UNLIKELY = 1e-12  # of batches that are as they should be
+_UNLIKELY = 1e-12  # the probability of batches like these if the rate is right, below which they are reported
 
 
 class SamplingWarning(UserWarning):
@@ -27,18 +36,22 @@ class SamplingWarning(UserWarning):
 
 
 class Sampling:
-    """How a loader draws. ``rate`` is None if it goes through the data in some order, each record once an epoch."""
+    """How a data loader draws its batches.
+
+    ``rate`` is the Poisson sampling rate as it is now, and each draw has its own; it is None if the loader goes through
+    the data in some order, each record once an epoch. Raises InvalidInputError for a loader whose sampling is not
+    known, for one that is watched already, and for one whose workers hand out batches out of order.
+    """
 
     def __init__(self, loader: Any) -> None:
         if not isinstance(loader, DataLoader):
             raise refuse("data_loader", loader, "the data loader that make_private returned")
-        sampler = _sampler(loader)
+        sampler = _known_sampler(loader)
         if hasattr(sampler, STATE):
             raise refuse("data_loader", loader, "a data loader that is not watched already; close the other watch")
         poisson = isinstance(sampler, UniformWithReplacementSampler)
         self.records = int(sampler.num_samples) if poisson else len(loader.dataset)  # type: ignore[arg-type]
         self.rate = float(sampler.sample_rate) if poisson else None
-        "As it is now; each draw has its own."
         if loader.num_workers and not getattr(loader, "in_order", True):
             raise refuse("in_order", False, "True: otherwise it is not known which batch is which")
         collate = loader.collate_fn
@@ -47,48 +60,50 @@ class Sampling:
         self._compared = self._drawn = 0
         self._expected = self._variance = self._spread = 0.0
         self.mismatch = False
+        "Whether what was drawn does not fit the rate."
 
     def watch(self, at_start: Callable[[], list[torch.Tensor]]) -> None:
-        """From now on follow what the sampler draws."""
+        """Follow what the sampler draws from now on; ``at_start`` is called when an iteration begins (``Draws``)."""
         self.draws.at_start = at_start
         self._compare_with_opacus(len(self._sampler))
         self._sampler.__class__ = watched_sampler(self._class)
         setattr(self._sampler, STATE, self.draws)
 
     def release(self) -> None:
-        """Leave the sampler as it was."""
+        """Leave the sampler as it was before ``watch``."""
         if hasattr(self._sampler, STATE):
             delattr(self._sampler, STATE)
             self._sampler.__class__ = self._class
 
     @property
     def planned_batch(self) -> float | None:
-        """The expected number of records in a batch."""
+        """The expected number of records in a batch; None without Poisson sampling."""
         return None if self.rate is None else self.rate * self.records
 
     @property
-    def empty(self) -> float:
-        """The probability of an empty batch, in the absence of one record."""
+    def empty_probability(self) -> float:
+        """The probability of an empty batch if one record were absent."""
         if self.rate is None:
             return 0.0
         return (1.0 - self.rate) ** max(self.records - 1, 0)
 
     @property
     def caveats(self) -> frozenset[str]:
-        """What the accounting rests on because of how records are drawn.
+        """Names of what the accounting rests on because of how records are drawn.
 
-        An invented sample stands in a batch only while nobody else does: another record would take its place. In data
-        where a record contributes nothing instead of being absent, that does not happen.
+        An invented sample is in a batch only if no record is: a record that joins takes its place. That does not happen
+        if "absent" means that a record contributes nothing (zero-out).
         """
-        invented = self.draws.invents and self.empty > _NEGLIGIBLE
+        invented = self.draws.invents and self.empty_probability > _NEGLIGIBLE
         zero_out = self.rate is None or invented
         seeded = isinstance(self._sampler, SecureSampler) and self._sampler.randomness.reproducible
         return frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch + ["seeded"] * seeded)
 
     def compare(self, draw: Draw) -> None:
-        """What was really drawn against the rate: both how much, and how evenly, which would not be Poisson.
+        """Compare the draws so far with the rate: their mean size, and whether sizes vary as Poisson sampling has it.
 
-        Looked at after 8, 16, 32, ... draws, so that all looks together rarely err.
+        Warns once, and sets ``mismatch``, if honest sampling would give such batches with probability below 1e-12. It
+        looks after 8, 16, 32, ... draws, so that all looks together rarely err.
         """
         if draw.rate is None:
             return
@@ -105,7 +120,7 @@ class Sampling:
         even = float(chdtr(self._compared, self._spread))
         if 2 * float(ndtr(-abs(excess))) < _UNLIKELY or even < _UNLIKELY:
             self.mismatch = True
-            what = "all nearly of one size, which Poisson sampling does not give"
+            what = "nearly equal sizes, which Poisson sampling does not give"
             if even >= _UNLIKELY:
                 what = f"{self._drawn / self._compared:g} records on average, not {self._expected / self._compared:g}"
             warnings.warn(
@@ -116,20 +131,20 @@ class Sampling:
             )
 
     def _compare_with_opacus(self, batches: int) -> None:
-        """Opacus accounts one over the number of batches of an epoch, which is a whole number."""
+        """Warn if the sampling rate is not what Opacus accounts: one over the number of batches of an epoch."""
         if self._class is not UniformWithReplacementSampler:  # not one that Opacus made
             return
         if self.rate is not None and not (1 - self.rate) * (1 - 1e-9) <= batches * self.rate <= 1 + 1e-9:
             warnings.warn(
                 f"sample_rate={self.rate:g} is how records are drawn, but Opacus accounts 1/{batches}: its own epsilon "
-                "is of another rate. bayesdp accounts what is drawn.",
+                "is for another rate. bayesdp accounts what is drawn.",
                 SamplingWarning,
                 stacklevel=2,
             )
 
 
-def _sampler(loader: Any) -> Any:
-    """What draws batches of indices; refused if it is not known how it does."""
+def _known_sampler(loader: Any) -> Any:
+    """Return what draws batches of indices; raise InvalidInputError if its law is not known."""
     sampler = loader.batch_sampler
     while isinstance(sampler, BatchSplittingSampler):
         sampler = sampler.sampler

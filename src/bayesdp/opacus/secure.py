@@ -1,7 +1,19 @@
-"""Noise and batches from a cryptographic generator, for Opacus: what its secure mode needs another package for.
+"""Draw noise and batches for Opacus from a cryptographic generator: what its secure mode needs another package for.
 
-Whoever can predict the generator of the noise can subtract it, and whoever can predict which records were drawn has no
-use for the amplification that sampling gives. PyTorch's own generators are fast, not unpredictable.
+Whoever can predict the generator of the noise can subtract it, and whoever can predict which records were drawn takes
+away the amplification that sampling gives. PyTorch's own generators are fast, not unpredictable.
+
+Why ``add_noise`` is replaced (``SecureNoise``)
+    Opacus draws noise in ``DPOptimizer.add_noise``, by ``torch.normal`` from ``optimizer.generator``. A torch.Generator
+    cannot be given another source of random bits from Python; for ``secure_mode=True`` Opacus asks the package
+    torchcsprng for one. A subclass of the optimizer would not help: optimizers come ready-made from ``make_private``,
+    and ``watch`` knows how an optimizer clips by its exact class. So the method is replaced on the one optimizer, and
+    does what Opacus' does: it adds noise with standard deviation noise_multiplier * max_grad_norm to ``summed_grad``,
+    writes the result to ``grad``, and marks the sum as used. The noise is added in float64 and rounded once, to the
+    parameter's type.
+
+What would break it: an optimizer that scales its noise otherwise (adaptive clipping does, and is refused here), or an
+Opacus that reads the noisy sum from another place than ``grad``. tests/with_opacus/test_secure.py would tell.
 """
 
 from __future__ import annotations
@@ -20,9 +32,11 @@ from bayesdp.validation import refuse
 
 
 class SecureSampler(UniformWithReplacementSampler):
-    """Poisson sampling, for ``DataLoader(dataset, batch_sampler=SecureSampler(...))``: ``steps`` batches.
+    """Poisson sampling from ``randomness``, for ``DataLoader(dataset, batch_sampler=SecureSampler(...))``.
 
-    ``first`` is the number of the first step: a seeded run that goes on draws what it would have drawn.
+    Each of ``num_samples`` records is in each of ``steps`` batches with probability ``sample_rate``, independently.
+    ``first`` is the number of the first step: a seeded run that is resumed draws what it would have drawn without the
+    interruption. Raises InvalidInputError for numbers out of range.
     """
 
     def __init__(
@@ -37,17 +51,18 @@ class SecureSampler(UniformWithReplacementSampler):
         self._next = first
 
     def __iter__(self) -> Generator[list[int]]:
-        """Indices of each batch; another pass goes on with further steps."""
+        """Yield the indices of each batch; another pass continues with further steps."""
         for _ in range(self.steps):
             step, self._next = self._next, self._next + 1
             yield poisson_batch(self.randomness, self.num_samples, self.sample_rate, step=step).tolist()
 
 
 class SecureNoise:
-    """The noise of an optimizer of Opacus, drawn by ``randomness``; attach it before ``watch``.
+    """Noise from ``randomness`` for an optimizer of Opacus; attach it before ``watch``.
 
-    ``step`` is the number of the next step. ``masks`` may have a tensor of zeros and ones for each parameter: noise is
-    then added where the mask is 1 only, for gradients that are 0 elsewhere.
+    ``step`` is the number of the next step. ``masks`` may hold a tensor of zeros and ones for each parameter: noise is
+    then added only where the mask is 1, for gradients that are 0 elsewhere. Raises InvalidInputError for optimizers
+    that scale noise in another way (adaptive clipping) or run on several devices.
     """
 
     def __init__(self, optimizer: Any, randomness: Randomness, *, step: int = 0) -> None:
@@ -61,20 +76,20 @@ class SecureNoise:
 
     @staticmethod
     def of(optimizer: Any) -> SecureNoise | None:
-        """The one that is attached to an optimizer."""
-        found = getattr(optimizer.add_noise, "__self__", None)
-        return found if isinstance(found, SecureNoise) else None
+        """Return what is attached to an optimizer; None if Opacus' own noise is used."""
+        owner = getattr(optimizer.add_noise, "__self__", None)
+        return owner if isinstance(owner, SecureNoise) else None
 
     def _add_noise(self) -> None:
-        """In place of Opacus' method of this name: ``grad`` is the sum with noise on it."""
+        """Set ``grad`` of each parameter to the sum with noise on it, in place of Opacus' method of this name."""
         optimizer = self._optimizer
         std = float(optimizer.noise_multiplier) * float(optimizer.max_grad_norm)
-        sizes = [one.numel() for one in optimizer.params]
+        sizes = [parameter.numel() for parameter in optimizer.params]
         noise = torch.from_numpy(gaussian(self.randomness, (sum(sizes),), std, step=self.step)).split(sizes)
-        for number, (parameter, of_parameter) in enumerate(zip(optimizer.params, noise, strict=True)):
+        for number, (parameter, its_noise) in enumerate(zip(optimizer.params, noise, strict=True)):
             total = parameter.summed_grad
             _check_processed_flag(total)
-            noisy = total.double() + of_parameter.view(total.shape).to(total.device)
+            noisy = total.double() + its_noise.view(total.shape).to(total.device)
             mask = 1 if self.masks is None else self.masks[number]
             parameter.grad = (noisy.to(parameter.dtype) * mask).view_as(parameter)
             _mark_as_processed(total)

@@ -1,4 +1,4 @@
-"""The paper's accountant, and what makes it fast: Hölder's inequality with Student-t estimates of all orders at once.
+"""The paper's accountant, and what makes it fast: Hölder's inequality with Student-t estimates for all orders at once.
 
 bayesian_accountant.py   the accountant: steps in, epsilon and delta out
 excess_table.py          the cost of a step for all orders in one pass, and why it is a bound

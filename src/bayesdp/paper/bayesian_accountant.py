@@ -30,22 +30,30 @@ _MODERATE = 1e100  # exposures that tables serve: their squares and multiples st
 
 
 class LastLambdaWarning(UserWarning):
-    """The best order is the last of the grid: larger ones would give a smaller epsilon."""
+    """Warns that the best order is the largest one given: larger orders may give a smaller epsilon."""
 
 
 class BayesianAccountant:
     """Bayesian differential privacy of a run of at most ``total_steps`` steps (Triastcyn & Faltings 2020).
 
-    Each step adds c_t = (1/T) log of an upper estimate of E_x[e^{T kappa(e_t(x))}], T = ``total_steps`` fixed before
-    the run (Hölder; fewer steps are valid, more are refused). The estimator sees the distances of m sampled records and
-    may fail with probability gamma at each step and order; T gamma times the number of orders is charged inside delta,
-    in both directions. With ``clip`` no cost exceeds that of the moments accountant, which is the case d = clip.
+    Each step adds, at every order lambda, the cost
 
-    Kind of its claims: model-based (docs/theory.md, "Where the literal paper is not a bound").
+        c_t = (1/T) log of an upper estimate of E_x[e^{T kappa_lambda(e_t(x))}],
 
-    ``as_published=True`` does what the authors' code does: gamma once per step and not per order, no cap at the
-    clip bound, zero variance taken at its word. For reproduction; its claims are labelled.
+    where kappa is the log-moment of the mechanism, the mean is over the population, and T = ``total_steps`` is fixed
+    before the run: Hölder's inequality needs it (fewer steps are valid, more are refused). The ``estimator`` sees the
+    distances of m sampled records and may fail with probability gamma at each step and order; T gamma times the number
+    of ``lambdas`` is charged inside delta, in both directions. ``conversion``: from costs to (epsilon, delta), see
+    profiles/conversion.py. With ``clip``, no cost exceeds that of the moments accountant, which is the case d = clip.
+
+    Its claims are model-based: see docs/theory.md, "Where the literal paper is not a bound". Sums over samples err
+    upwards, so that costs are never below those of the formula.
+
+    ``as_published=True`` does what the authors' code does: gamma once per step instead of per step and order, no cap at
+    the clip bound, zero variance taken at its word. It is for reproduction, and its claims are labelled.
     ``audit=True`` says that distances come from held-out records; otherwise claims are marked private.
+
+    Settings out of range, and an estimator other than StudentT as published, raise InvalidInputError.
     """
 
     def __init__(
@@ -78,11 +86,14 @@ class BayesianAccountant:
     # Accounting
 
     def step(self, distances: Any, *, noise_std: float, sample_rate: float, clip: float | None = None) -> None:
-        """Account one step of the (subsampled) Gaussian mechanism.
+        """Account for one step of the (subsampled) Gaussian mechanism.
 
-        ``distances`` [m]: how far each sampled record would move the sum of the step, before clipping;
-        ``noise_std``: standard deviation of the noise on that sum; ``clip``: the bound on distances, if any.
-        Nothing changes if the call raises.
+        ``distances`` [m]: how far each sampled record would move the sum of the step, before clipping. ``noise_std``:
+        standard deviation of the noise on that sum. ``sample_rate``: the probability with which a record is in a batch.
+        ``clip``: the bound on distances, if any; larger ones count as clipped.
+
+        Raises InvalidInputError, and changes nothing, for fewer than 3 samples, numbers out of range, a step beyond
+        ``total_steps``, and nearly equal distances without a clip.
         """
         array = validation.non_negative_array("distances", distances).ravel()
         noise_std = validation.positive("noise_std", noise_std)
@@ -102,14 +113,18 @@ class BayesianAccountant:
         self._add(cost, ceiling)
 
     def step_with(self, mechanism: Mechanism, exposure: Any, bound: Any = None) -> None:
-        """Account one step of any mechanism; ``bound`` is an exposure that none exceeds, if known."""
+        """Account for one step of any mechanism, from its exposures (m of them).
+
+        ``bound``: an exposure, in the mechanism's own form, that no record of the population exceeds, if one is known.
+        Raises InvalidInputError, and changes nothing, as ``step`` does, and if a sampled exposure exceeds the bound.
+        """
         if not isinstance(mechanism, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refuse("mechanism", mechanism, "a Mechanism such as Laplace()")
         self._check_room()
         self._add(*self._estimate(mechanism, exposure, bound))
 
     def _estimate(self, mechanism: Mechanism, exposure: Any, bound: Any) -> tuple[FloatArray, FloatArray]:
-        """Cost of a step [L] from every sample at every order, and its ceiling at the bound [L]."""
+        """Return the cost of a step [L] from every sample at every order, and its ceiling [L], that of the bound."""
         # Excess e^x - 1 rather than e^x: the estimators are shift-equivariant, and tiny costs keep their digits.
         moments = _log_moments(mechanism, exposure, self.lambdas)
         excess = log_expm1(self.total_steps * moments)
@@ -118,7 +133,7 @@ class BayesianAccountant:
             reference = [bound] if np.ndim(bound) == 0 else bound
             ceiling = mechanism.log_moment(reference, self.lambdas).max(axis=0)
             if (moments.max(axis=0, initial=0.0) > ceiling * (1 + 1e-9)).any():
-                raise refuse("bound", bound, "an exposure that no sampled one exceeds")
+                raise refuse("bound", bound, "an exposure that no sampled exposure exceeds")
             cap = None if self.as_published else log_expm1(self.total_steps * ceiling)
         log_upper = self.estimator.log_upper(excess, cap)
         return log1p_exp(log_upper) / self.total_steps, ceiling
@@ -139,7 +154,7 @@ class BayesianAccountant:
             )
 
     def _add(self, cost: FloatArray, ceiling: FloatArray) -> None:
-        cost = np.where(np.isnan(cost), np.inf, cost)  # never read as no cost
+        cost = np.where(np.isnan(cost), np.inf, cost)  # never taken for no cost
         self._costs = self._costs + cost
         self._moments_accountant = self._moments_accountant + ceiling
         self.steps += 1
@@ -148,18 +163,22 @@ class BayesianAccountant:
 
     @property
     def costs(self) -> FloatArray:
-        """Accumulated cost of each order, [L]."""
+        """The cost of all steps so far at each order, [L]; a copy."""
         return self._costs.copy()
 
     @property
     def total_gamma(self) -> float:
-        """What the estimator's possible failures take out of delta."""
+        """How much of delta pays for possible failures of the estimator: T gamma L, or steps gamma as published."""
         if self.as_published:
             return self.steps * self.estimator.gamma
         return self.total_steps * len(self.lambdas) * self.estimator.gamma
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon_mu at delta_mu = ``delta`` over the orders; refused if delta <= total gamma."""
+        """Return the least epsilon_mu over the orders at delta_mu = ``delta``, which includes ``total_gamma``.
+
+        0 before the first step. Warns with LastLambdaWarning if the largest order gives it. Raises InvalidInputError
+        unless ``delta`` is above ``total_gamma`` and below 1.
+        """
         value, best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)
         if self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas):
             warnings.warn(
@@ -172,23 +191,33 @@ class BayesianAccountant:
     get_epsilon = epsilon
 
     def delta(self, epsilon: float) -> float:
-        """The least delta_mu at epsilon_mu = ``epsilon``, total gamma included: the inverse of ``epsilon``."""
+        """Return the least delta_mu over the orders at epsilon_mu = ``epsilon``, ``total_gamma`` included, at most 1.
+
+        The inverse of ``epsilon``. Raises InvalidInputError unless ``epsilon`` is finite and at least 0.
+        """
         epsilon = validation.non_negative("epsilon", epsilon)
         value, _ = delta_from_costs(self._costs, self.lambdas, epsilon, self.conversion)
         return min(1.0, value + self.total_gamma)
 
     def best_lambda(self, delta: float) -> float:
-        """The order that gives ``epsilon(delta)``."""
+        """Return the order lambda that gives ``epsilon(delta)``; raises as that does."""
         best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)[1]
         return float(self.lambdas[best])
 
     def moments_accountant_epsilon(self, delta: float) -> float:
-        """The case d = clip: the moments accountant at the same orders and conversion; infinite without a clip."""
+        """Return epsilon of the moments accountant, the case d = clip, at the same orders and conversion.
+
+        It holds for everyone and needs no gamma. Infinite if any step had no clip.
+        """
         delta = validation.probability("delta", delta)
         return epsilon_from_costs(self._moments_accountant, self.lambdas, delta, self.conversion)[0]
 
     def claim(self, delta: float) -> Claim:
-        """The Bayesian claim at ``delta``, with the worst case beside it."""
+        """Return the Bayesian claim at ``delta``, with that of the moments accountant for everyone beside it.
+
+        Model-based, on average over the population, in both directions; marked private unless ``audit``. Where the
+        largest order is the best, a note says so instead of a warning. Raises InvalidInputError as ``epsilon`` does.
+        """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", LastLambdaWarning)
             epsilon = self.epsilon(delta)
@@ -216,7 +245,7 @@ class BayesianAccountant:
                 "the estimator's model of their costs",
                 "costs do not depend on earlier outputs",
             ),
-            notes=tuple(str(w.message) for w in caught),
+            notes=tuple(str(warning.message) for warning in caught),
             private=not self.audit,
             worst_case=everyone,
         )
@@ -230,7 +259,7 @@ class BayesianAccountant:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain JSON values; floats survive to the last bit, infinite costs are None."""
+        """Return settings and costs as plain JSON values; floats keep their last bit, infinite costs are None."""
         return {
             "version": _STATE_VERSION,
             **self._settings(),
@@ -240,13 +269,16 @@ class BayesianAccountant:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where ``state_dict`` was taken; refused if the settings differ or the state is damaged."""
+        """Continue, bit for bit, where ``state`` was taken by ``state_dict``.
+
+        Raises InvalidInputError, and changes nothing, if the settings differ from these or the state is damaged.
+        """
         if not isinstance(state, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refuse("state", state, "what state_dict returned")
         expected = {"version": _STATE_VERSION, **self._settings()}
         for name, value in expected.items():
             if name not in state or state[name] != value:
-                raise refuse(name, state.get(name), f"{value!r}, as this accountant was made with")
+                raise refuse(name, state.get(name), f"{value!r}, the setting of this accountant")
         steps = validation.count("steps", state.get("steps"), minimum=0)
         if steps > self.total_steps:
             raise refuse("steps", steps, f"at most total_steps={self.total_steps}")
@@ -274,7 +306,7 @@ class BayesianAccountant:
 
 
 def _log_moments(mechanism: Mechanism, exposure: Any, lambdas: FloatArray) -> FloatArray:
-    """[m, L]; equal scalar exposures get equal values to the last bit, which estimators that count values need."""
+    """Return log-moments [m, L]; equal scalar exposures get equal bits, which estimators that count values need."""
     if isinstance(exposure, list | tuple | np.ndarray):
         distinct, place = np.unique(validation.as_floats("exposure", exposure).ravel(), return_inverse=True)
         return mechanism.log_moment(distinct, lambdas)[place]

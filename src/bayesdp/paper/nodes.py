@@ -1,4 +1,4 @@
-"""T kappa, F = e^{T kappa} - 1 and F^2 at the nodes of a grid, for all orders; kept from step to step."""
+"""Tables of T kappa, F = e^{T kappa} - 1 and F^2 at the nodes of a grid, for all orders, kept from step to step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bayesdp.validation import FloatArray
 
 SMALLEST_SCALED = 1e-150  # rows are rounded up to it, so that their squares stay in range
 _CHUNK = 128  # nodes whose log-moments are computed and remembered together
-_REMEMBERED = 1_500_000  # numbers kept of log-moments,
-_TABULATED = 5_000_000  # in tables,
-_BOUNDS = 64  # and how many clip bounds
+_REMEMBERED = 1_500_000  # numbers kept as log-moments of nodes
+_TABULATED = 5_000_000  # numbers kept in tables
+_BOUNDS = 64  # clip bounds whose costs are kept
 
 
 @dataclass(frozen=True)
 class NodeTable:
-    """A grid and what its nodes cost, [nodes, L]."""
+    """A grid of G nodes and what they cost at L orders."""
 
     grid: Grid
     powers: FloatArray
@@ -30,9 +30,9 @@ class NodeTable:
     shift: FloatArray
     "log F of the highest node, [L]."
     exponent: FloatArray
-    "T kappa at the nodes of the finest level."
+    "T kappa at the nodes of the finest level, [finest nodes, L]."
     log_excess: FloatArray
-    "log F there."
+    "log F at the nodes of the finest level, [finest nodes, L]."
     bend: FloatArray
     "h (slope of the next cell - slope of the previous cell) of T kappa, for the cell above each of these nodes."
 
@@ -42,22 +42,25 @@ class NodeTable:
         return self.powers[:, : len(self.shift)]
 
     def chord(self, position: IntArray, fraction: FloatArray) -> FloatArray:
-        """T kappa from above, by its chord between finest nodes, [n, L]."""
+        """Return T kappa from above, [n, L], by its chord between nodes of the finest level."""
         row = position - self.grid.finest
         below = self.exponent[row]
         return below + fraction[:, None] * (self.exponent[row + 1] - below)
 
     def chord_gap(self, position: IntArray, fraction: FloatArray) -> FloatArray:
-        """A bound of what ``chord`` adds, [n, L]."""
+        """Return an upper bound of what ``chord`` adds to T kappa, [n, L]."""
         return (fraction * (1.0 - fraction))[:, None] * self.bend[position - self.grid.finest]
 
     def log_excess_at(self, position: int) -> FloatArray:
-        """log F at a node of the finest level, [L]."""
+        """Return log F at a node of the finest level, [L]."""
         return self.log_excess[position - self.grid.finest]
 
 
 class Nodes:
-    """The tables for one sampling rate, T and grid of orders."""
+    """The tables for one sampling rate, one T = ``total_steps`` and orders ``lambdas`` [L].
+
+    What was computed is remembered; the oldest is dropped when it exceeds a fixed size.
+    """
 
     def __init__(self, sample_rate: float, lambdas: FloatArray, total_steps: int) -> None:
         self._mechanism = SubsampledGaussian(sample_rate=sample_rate)
@@ -67,13 +70,8 @@ class Nodes:
         self._tables: OrderedDict[int, NodeTable] = OrderedDict()
         self._bounds: OrderedDict[float, tuple[FloatArray, FloatArray]] = OrderedDict()
 
-    @property
-    def orders(self) -> int:
-        """How many orders L there are."""
-        return len(self._lambdas)
-
     def at_bound(self, exposure: float) -> tuple[FloatArray, FloatArray]:
-        """kappa and log F at one exposure, [L]; remembered, as they are asked for at every step."""
+        """Return kappa and log F at an exposure, the clip bound, [L] each."""
         if exposure not in self._bounds:
             kappa = self._mechanism.log_moment([exposure], self._lambdas)[0]
             self._bounds[exposure] = kappa, log_expm1(self._total_steps * kappa)
@@ -82,7 +80,7 @@ class Nodes:
         return self._bounds[exposure]
 
     def up_to(self, u: float, bound: float | None) -> NodeTable:
-        """The table of a grid that reaches just above u, or up to a bound that is near."""
+        """Return the table of a grid that reaches just above u, or above ``bound`` (both squared) if that is near."""
         top = anchor(u, bound)
         if top not in self._tables:
             self._tables[top] = self._build(Grid(top))
@@ -94,7 +92,7 @@ class Nodes:
         return self._tables[top]
 
     def _build(self, grid: Grid) -> NodeTable:
-        parts = [np.zeros((1, self.orders))]
+        parts = [np.zeros((1, len(self._lambdas)))]
         parts += [self._exponents(level.bits, level.first, level.last) for level in grid.levels]
         level = grid.levels[-1]
         parts.append(self._exponents(level.bits, level.last, level.last + 1))
@@ -110,7 +108,7 @@ class Nodes:
         return NodeTable(grid, powers, log_f[-1], fine, log_f[grid.finest :], bend)
 
     def _exponents(self, bits: int, first: int, last: int) -> FloatArray:
-        """T kappa at nodes first .. last - 1, [nodes, L]."""
+        """Return T kappa at nodes first .. last - 1 of the grid of ``bits``, [nodes, L]."""
         chunks = range(first // _CHUNK, (last - 1) // _CHUNK + 1)
         rows = np.concatenate([self._chunk(bits, number) for number in chunks])
         start = chunks[0] * _CHUNK
@@ -122,7 +120,7 @@ class Nodes:
             nodes = np.arange(number * _CHUNK, (number + 1) * _CHUNK, dtype=np.int64)
             e = np.sqrt(node_values(bits, nodes)) * (1 + 2.0**-50)  # the root may round down
             self._chunks[key] = self._total_steps * self._mechanism.log_moment(e, self._lambdas)
-            if len(self._chunks) > 1 and len(self._chunks) * _CHUNK * self.orders > _REMEMBERED:
+            if len(self._chunks) > 1 and len(self._chunks) * _CHUNK * len(self._lambdas) > _REMEMBERED:
                 self._chunks.popitem(last=False)
         self._chunks.move_to_end(key)
         return self._chunks[key]

@@ -18,13 +18,16 @@ IntArray = NDArray[np.int64]
 # Levels from the top down: mantissa bits (2^bits nodes per octave of u) and about how many cells.
 _BITS = (12, 9, 6)
 _CELLS = (256, 448, 448)
-_ANCHOR = 64  # the top is a multiple of so many finest cells, so that a grid serves many steps
-_NEAR = 64  # finest cells; a bound this close above the samples is the top itself
+_ANCHOR = 64  # finest cells; the top is a multiple of this, so that a grid serves many steps
+_NEAR = 64  # finest cells; a bound that is this close above the samples decides the top
 _SPARE = 2  # cells above the highest sample, for the slopes there
 
 
 def anchor(u: float, bound: float | None = None) -> int:
-    """The number of the highest (finest) node of the grid that serves u; with a bound near, that of the bound."""
+    """Return the number of the highest node, at the finest level, of the grid that serves samples up to u > 0.
+
+    With a ``bound`` near above u it is that of the bound, so that steps of one clip share a grid.
+    """
     node = node_below(_BITS[0], u)
     top = (node // _ANCHOR + 1) * _ANCHOR + _SPARE
     if bound is None:
@@ -35,7 +38,7 @@ def anchor(u: float, bound: float | None = None) -> int:
 
 @dataclass(frozen=True)
 class Level:
-    """Nodes first .. last of one resolution; the first stands at position ``start`` of the grid."""
+    """Nodes ``first`` .. ``last`` of one resolution, 2^bits per octave; ``start`` is the position of ``first``."""
 
     bits: int
     first: int
@@ -44,10 +47,12 @@ class Level:
 
 
 class Grid:
-    """Nodes in ascending order, the first is 0; the last node of a level is the first of the next finer one."""
+    """G nodes in ascending order up to node number ``top`` of the finest level; the first is 0.
+
+    The last node of a level is the first of the next finer one.
+    """
 
     def __init__(self, top: int) -> None:
-        """``top``: the number of the highest node at the finest level."""
         spans: list[tuple[int, int, int]] = []
         last = top
         for bits, coarser, cells in zip(_BITS, (*_BITS[1:], _BITS[-1]), _CELLS, strict=True):
@@ -64,20 +69,23 @@ class Grid:
             start += high - low
         values.append(node_values(_BITS[0], np.array([top], dtype=np.int64)))
         self.levels = tuple(levels)
-        "Coarse to fine."
+        "From coarse to fine."
         self.values = np.concatenate(values)
-        "Nodes, [G]."
+        "The nodes, [G]."
         self.finest = levels[-1].start
         "The position where the finest level starts."
         self.ends = np.array([level.start for level in levels[1:]] + [len(self.values)])
-        "The position after the last of each level."
+        "The position after the last node of each level."
         h = np.diff(self.values)
         self.wider_above, self.wider_below = h[:-1] / h[1:], h[1:] / h[:-1]
-        "Width of a cell over that of the next, and of the previous one."
+        "The width of each cell over that of the next, and of each over that of the previous, [G - 2]."
         self._bounds = self.values[[level.start for level in levels]]
 
     def place(self, u: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Position of the node below each u and the fraction of its cell, [n] each; u in ascending order."""
+        """Return, for each u, the position of the node below it and how far into the cell it lies, [n] each.
+
+        u > 0 are in ascending order and not above the top; the second is in [0, 1) and exact to rounding.
+        """
         position, fraction = np.zeros(len(u), dtype=np.int64), np.empty(len(u))
         ends = [*u.searchsorted(self._bounds).tolist(), len(u)]
         fraction[: ends[0]] = u[: ends[0]] / self.values[1]

@@ -1,4 +1,4 @@
-"""Sums of F and F^2 over the samples of one step, and of how much their chords add: all from above, by table."""
+"""Sums of F and F^2 over the samples of one step, and of what their chords add: all upper bounds, by table."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from bayesdp.paper.square_grid import IntArray
 from bayesdp.validation import FloatArray
 
 _LARGEST = 8  # samples that get a chord of their own
-_NARROW = 128  # finest cells; if all others lie within so few, what splitting adds to their squares is taken off
+_NARROW = 128  # finest cells; if all others lie within this many, what splitting adds to their squares is taken off
 
 
 @dataclass(frozen=True)
 class GridSums:
-    """Over the samples on the grid, in units of e^{scale}, [L] each."""
+    """Upper bounds of the sums of F (``first``) and F^2 (``second``) over the samples on the grid, [L] each.
+
+    In units of e^{scale} and e^{2 scale}.
+    """
 
     first: FloatArray
     second: FloatArray
     crude: NDArray[np.bool_]
-    "Where a sum is only the number of samples times a ceiling."
+    "Where a sum is only the number of samples times a ceiling, [L]."
 
 
 class PlacedSamples:
-    """Samples on a grid: the largest (position >= cut) one by one, the others counted at their two nodes.
+    """Samples u, in ascending order, on the grid of a table.
 
-    Overflow and what follows from it is expected here, and resolved; callers switch NumPy's warnings off.
+    The largest (position >= ``cut``) are taken one by one; the others are counted at the two nodes around them.
+    Overflow is expected here, and resolved; callers switch NumPy's warnings off.
     """
 
     def __init__(self, table: NodeTable, u: FloatArray) -> None:
-        """``u`` in ascending order."""
         self.table = table
         self.position: IntArray
         self.fraction: FloatArray
         self.position, self.fraction = table.grid.place(u)
-        # The largest fill whole cells of the finest level: from the first sample of a cell on.
+        # The largest samples fill whole cells of the finest level, each from its first sample on.
         first = max(len(u) - _LARGEST, 0)
         if first and self.position[first - 1] == self.position[first]:
             first = int(np.searchsorted(self.position, int(self.position[first]), side="right"))
@@ -51,23 +54,26 @@ class PlacedSamples:
         self.low, self.high = max(int(self.position[0]) - 1, 0), self.cut + 2
 
     def highest_exponent(self) -> FloatArray:
-        """T kappa of the largest sample, from above, [L]."""
+        """Return T kappa of the largest sample, from above, [L]."""
         return self.table.chord(self.position[-1:], self.fraction[-1:])[0]
 
     def least_log_slope(self) -> FloatArray:
-        """The least slope of log F over the cells around the largest sample, [L]."""
+        """Return a lower bound of the slope of log F in the cells around the largest sample, [L]."""
         last, finest = int(self.position[-1]), self.table.grid.finest
         rows = self.table.log_excess[last - 2 - finest : last + 3 - finest]
         width = np.diff(self.table.grid.values[last - 2 : last + 3])[:, None]
         return (np.diff(rows, axis=0) / width).min(axis=0) * (1 - 1e-3)
 
     def one_by_one(self, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sums of F and F^2 over the largest, by the chord of T kappa, which loses nothing where T kappa is large."""
+        """Return sums of F and F^2 over the largest samples, [L] each, from above, in units of e^{scale}.
+
+        By the chord of T kappa, which adds next to nothing where T kappa is large.
+        """
         value = -np.expm1(-self._exponent) * np.exp(self._exponent - scale)
         return value.sum(axis=0), (value * value).sum(axis=0)
 
     def on_grid(self, scale: FloatArray) -> GridSums:
-        """Sums over the others, by the chord of F between nodes."""
+        """Return sums over the other samples, from above, by the chord of F between nodes."""
         table, samples, low, high = self.table, self.samples, self.low, self.high
         if not samples:
             return GridSums(0.0 * scale, 0.0 * scale, np.zeros(len(scale), dtype=bool))
@@ -88,12 +94,15 @@ class PlacedSamples:
         return GridSums(np.fmin(first, most), np.fmin(second, most_squared), crude)
 
     def _units(self, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The table's unit, and the largest F of any sample on the grid, in units of e^{scale}, [L] each."""
+        """Return the table's unit and the largest F of any sample on the grid, in units of e^{scale}, [L] each."""
         highest = np.minimum(self.table.log_excess_at(self.cut) - scale, 0.0)
         return np.exp(self.table.shift - scale), np.exp(highest)
 
     def _split(self, scale: FloatArray) -> FloatArray:
-        """What counting samples at two nodes added to the sum of squares, w (1-w) (F_above - F_below)^2 each, [L]."""
+        """Return what counting samples at two nodes added to the sum of squares, [L].
+
+        It is w (1-w) (F_above - F_below)^2 for a sample a fraction w above its lower node.
+        """
         finest = self.table.grid.finest
         w, lowest = self.fraction[: self.samples], int(self.position[0])
         place = self.position[: self.samples] - lowest
@@ -102,7 +111,10 @@ class PlacedSamples:
         return within @ np.diff(np.exp(rows - scale), axis=0) ** 2
 
     def squared_gaps(self, scale: FloatArray, first: FloatArray) -> FloatArray:
-        """Sum of (chord - F)^2 over all samples, [L]; ``first``: the sum of F over those on the grid."""
+        """Return an upper bound of the sum of (chord - F)^2 over all samples, [L].
+
+        ``first``: the sum of F over the samples on the grid, [L].
+        """
         growth = np.exp(self._exponent - scale)
         bend = self.table.chord_gap(self.position[self.samples :], self.fraction[self.samples :])
         gap = np.minimum(bend, -np.expm1(-self._exponent)) * growth  # e^b - e^a <= (b - a) e^b
@@ -117,7 +129,7 @@ class PlacedSamples:
         return largest + np.fmin(total, first) * np.fmin(highest, ceiling)
 
     def _gap_weights(self) -> FloatArray:
-        """Node weights whose sum over F bounds the sum of chord - F, [G].
+        """Return weights of the nodes [G] such that their product with F bounds the sum of chord - F.
 
         In a cell of n samples the sum of w (1-w) is at most W - W^2 / n, W = sum of w; it is multiplied by
         h (slope of the next cell - slope of the previous cell).
@@ -139,7 +151,7 @@ class PlacedSamples:
         return result
 
     def _largest_gap(self) -> FloatArray:
-        """A bound of chord - F for any sample on the grid, over e^{shift}, [L].
+        """Return an upper bound of chord - F for any sample on the grid, over e^{shift}, [L].
 
         At most 1/4 h (next slope - previous slope), which grows with u inside a level; the factor 3 covers the first
         cell of a level, whose previous one is up to 8 times as wide.

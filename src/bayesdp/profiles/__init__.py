@@ -1,9 +1,10 @@
-"""Privacy profiles: the exact trade between epsilon and delta of a record whose exposures are known.
+"""Privacy profiles: delta as a function of epsilon, for a record whose exposures are known, never below the exact one.
 
-    step_losses.py      the privacy loss of one step, discretised upwards, both directions
-    composed.py         many steps together, through characteristic functions, every error added to delta
-    histograms.py       thousands of records at once: sorted, in chunks, capped by Rényi divergences
-    gaussian.py         without sampling all steps are one Gaussian release, and the profile is a formula
+conversion.py         from log-moments to (epsilon, delta) and back
+step_losses.py        the privacy loss of one step, discretised upwards, in both directions
+composed.py           many steps together, through characteristic functions, with every error added to delta
+record_profiles.py    thousands of records at once: sorted, in chunks, capped by Rényi divergences
+gaussian_profile.py   without sampling all steps are one Gaussian release, and the profile is a formula
 
 On exposures that were fixed before the run these are bounds. On the trajectory of one adaptive run they are estimates.
 """

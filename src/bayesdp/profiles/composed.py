@@ -1,14 +1,16 @@
-"""Many steps together: delta(epsilon) of records as sums over a few low frequencies, an upper bound.
+"""Many steps together: upper bounds of delta(epsilon) of records, as sums over a few low frequencies.
 
-The loss of a record is the sum of the losses of its steps, so its characteristic function F_k is a product: n log F_k
-of each kind of step, added up. For many steps F_k is practically 0 beyond a few dozen frequencies, and what is wanted,
+The loss of a record is the sum of the losses of its steps, so its characteristic function F_k is a product: add up
+n log F_k over the kinds of steps, each taken n times. For many steps F_k is practically 0 beyond a few dozen
+frequencies, and
 
     delta(epsilon) = sum over points x_j > epsilon of p_j (1 - e^{epsilon - x_j}),   p_j = 1/N sum_k F_k zeta_k^j,
 
-is a geometric series in j: no distribution is ever computed. Errors are added to delta, record by record:
+is a geometric series in j, zeta_k = e^{2 pi i k / N}: no distribution is ever computed. All errors are added to delta,
+record by record:
 
-- *window*: the N points wrap around. What lies above the window may count as nothing, at most Pr[loss >= its end], by
-  Chernoff from the moments of the discretised losses themselves; what lies below counts too much, which is harmless.
+- *window*: the N points wrap around. Losses above the window may count as nothing: their probability is bounded by
+  Chernoff, from the moments of the discretised losses themselves. Losses below it count too much, which is safe.
 - *frequencies* that are left out: |F_k| is at most the product of each kind's largest value beyond the last one kept.
 - *truncation*: mass that the steps moved to infinity.
 - *round-off*: a bound on the error of each transform, times the number of steps.
@@ -28,8 +30,8 @@ from bayesdp.validation import FloatArray
 MOST_POINTS = 1 << 20
 _MOST_TERMS = 1 << 23  # frequencies times kinds or records that are kept
 _USUAL_FREQUENCIES = 512  # these are enough for most runs
-_FIRST_POINTS = 64  # at most so many are looked at for all records at once
-_ORDERS = np.array([0.5, 1.0, 2.0, 4.0])  # over the best Rényi order, to place the window
+_FIRST_POINTS = 64  # points of the first, common part of the search for epsilon
+_MULTIPLES = np.array([0.5, 1.0, 2.0, 4.0])  # of the best order: where moments are taken to place the window
 _BLOCK = 1 << 22  # points that are transformed at a time
 _ROUND_OFF = 2.0**-50  # of one transformed step: its masses, the transform, the logarithm and the phase
 _SMALLEST = 1e-30  # stands for a zero of a characteristic function
@@ -38,21 +40,24 @@ ComplexArray = NDArray[np.complex128]
 
 
 class ComposedLosses:
-    """The profiles of n records in one direction."""
+    """The profiles of n records in one direction, for records that took ``counts`` [n, B] steps of each kind.
+
+    Formal guarantee: ``deltas`` and ``epsilons`` are never below those of the composed ``losses``; ``error`` [n] is how
+    much was added to delta for it. Each source of error is kept near ``allowed`` where that is possible; where it is
+    not, ``error`` is larger and the result coarser or infinite, but still an upper bound.
+
+    ``order`` is about the best order lambda for these records; moments around it place the window.
+    """
 
     def __init__(self, losses: Losses, counts: FloatArray, order: float, allowed: float) -> None:
-        """Records that took ``counts`` [n, B] steps of each kind; each error may cost about ``allowed`` of delta.
-
-        ``order`` is about the best of their Rényi orders; around it moments are taken to place the window.
-        """
         self._interval = losses.interval
-        orders = order * _ORDERS
-        above, below = (counts @ np.minimum(m, 1e300) for m in losses.log_moments(float(orders[0]), len(orders)))
-        self._end, self._length = _window(above, below, orders, allowed, losses.interval)
+        lambdas = order * _MULTIPLES
+        above, below = (counts @ np.minimum(m, 1e300) for m in losses.log_moments(float(lambdas[0]), len(lambdas)))
+        self._end, self._length = _window(above, below, lambdas, allowed, losses.interval)
         frequencies = np.arange(1, self._length // 2 + 1)
         angles = 2j * np.pi / self._length * frequencies
         ordinary, tilted = -1 / np.expm1(angles), -1 / np.expm1(angles - losses.interval)
-        # The frequencies -k have the conjugate values: twice the real part, but for the one that is its own mirror.
+        # Frequencies -k have conjugate values: take twice the real part, except where a frequency is its own mirror.
         twice = np.where(2 * frequencies == self._length, 1.0, 2.0) / self._length
         coefficients = 2 * twice * (np.abs(ordinary) + np.abs(tilted))
         logs, left_out = _characteristic(losses, counts, self._length, coefficients, allowed)
@@ -65,13 +70,13 @@ class ComposedLosses:
         self._ordinary = (terms @ (last * ordinary[kept])).real
         self._tilted = (terms @ (last * tilted[kept])).real
         with np.errstate(over="ignore", under="ignore"):
-            beyond = np.exp(np.min(above - orders * (self._end * self._interval), axis=1))
+            beyond = np.exp(np.min(above - lambdas * (self._end * self._interval), axis=1))
         lost = -np.expm1(counts @ np.log1p(-losses.lost))
         rounding = _ROUND_OFF * (1 + coefficients[kept].sum()) * (1 + counts.sum(axis=1))
         self.error: FloatArray = beyond + lost + left_out + rounding
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
-        """Upper bounds of delta(epsilon), [n, G]."""
+        """Return upper bounds of delta at ``epsilons`` [G], [n, G]; between grid points, by a chord in e^epsilon."""
         low = np.minimum(np.floor(epsilons / self._interval), self._end - 1).astype(np.int64)
         part = np.expm1(np.minimum(epsilons - low * self._interval, self._interval)) / math.expm1(self._interval)
         both = np.concatenate([low, low + 1])
@@ -79,9 +84,10 @@ class ComposedLosses:
         return at_low + part * (at_high - at_low)
 
     def epsilons(self, delta: float) -> FloatArray:
-        """Upper bounds of the least epsilon with delta(epsilon) <= delta, [n]; infinite where the errors forbid any.
+        """Return upper bounds of the least epsilon with delta(epsilon) <= delta, [n]; infinite where ``error`` > delta.
 
-        The last point whose delta is too large is looked for among a few for all records, then bit by bit for each.
+        The search looks for the last point whose delta is too large: among a few common to all records, then bit by bit
+        for each record.
         """
         parts = max(1, min(_FIRST_POINTS, _BLOCK // len(self._frequencies)))
         width = -(-self._end // parts)
@@ -107,18 +113,18 @@ class ComposedLosses:
         # Between two points delta is linear in e^epsilon.
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.clip((at_low - delta) / (at_low - at_high), 0.0, 1.0)
-        found = low * self._interval + np.log1p(part * math.expm1(self._interval))
-        found = np.where(at_low > delta, found * (1 + 2.0**-48), 0.0)
-        return np.where(np.minimum(at_low, at_high) <= delta, found, np.inf)
+        epsilon = low * self._interval + np.log1p(part * math.expm1(self._interval))
+        epsilon = np.where(at_low > delta, epsilon * (1 + 2.0**-48), 0.0)
+        return np.where(np.minimum(at_low, at_high) <= delta, epsilon, np.inf)
 
     def _sums(self, points: IntArray) -> FloatArray:
-        """Sums over the frequencies at some points, [n, J]: one by one, or by a transform where there are many."""
+        """Return sums over the frequencies at ``points`` [J], [n, J]: point by point, or by a transform if many."""
         if len(points) * len(self._frequencies) <= 16 * self._length:
             powers = self._powers(points)
             return self._terms.real @ powers.real - self._terms.imag @ powers.imag
         sums = np.empty((len(self.error), len(points)))
         rows = max(1, _BLOCK // self._length)
-        # irfft takes every frequency twice but for the one that is its own mirror, as the terms do.
+        # irfft counts every frequency twice except one that is its own mirror, as the terms do.
         scale = np.where(2 * self._frequencies == self._length, 1.0, 0.5) * self._length
         for first in range(0, len(sums), rows):
             here = slice(first, first + rows)
@@ -128,12 +134,12 @@ class ComposedLosses:
         return sums
 
     def _powers(self, points: IntArray) -> ComplexArray:
-        """zeta_k^j, [K, J], with angles that are exact however large k and j are."""
+        """Return zeta_k^j for K frequencies and J points, [K, J], with angles exact however large k and j are."""
         turns = np.multiply.outer(self._frequencies, points) % self._length
         return np.exp(2j * np.pi * (np.where(2 * turns > self._length, turns - self._length, turns) / self._length))
 
     def _delta(self, sums: FloatArray, point: IntArray) -> FloatArray:
-        """delta at points of the grid with the errors added, from the sums over frequencies above 0."""
+        """Return delta at points of the grid, errors added, from the sums over frequencies above 0."""
         shape = (-1,) + (1,) * (sums.ndim - 1)
         ordinary, tilted, error = (x.reshape(shape) for x in (self._ordinary, self._tilted, self.error))
         distance = (point - self._end) * self._interval
@@ -142,12 +148,12 @@ class ComposedLosses:
 
 
 def _window(
-    above: FloatArray, below: FloatArray, orders: FloatArray, allowed: float, interval: float
+    above: FloatArray, below: FloatArray, lambdas: FloatArray, allowed: float, interval: float
 ) -> tuple[int, int]:
-    """End and length of a window outside which the losses of all records have next to no mass."""
+    """Return end and length, in points, of a window outside which the losses of all records have almost no mass."""
     room = math.log(1 / allowed)
-    highest = float(np.max(np.min((above + room) / orders, axis=1)))
-    lowest = float(np.min(np.max(-(below + room) / orders, axis=1)))
+    highest = float(np.max(np.min((above + room) / lambdas, axis=1)))
+    lowest = float(np.min(np.max(-(below + room) / lambdas, axis=1)))
     end = min(max(1, math.ceil(highest / interval)), MOST_POINTS)
     length = min(max(16, end - math.floor(max(lowest / interval, end - MOST_POINTS))), MOST_POINTS)
     return end, int(fft.next_fast_len(length, real=True))
@@ -156,22 +162,22 @@ def _window(
 def _characteristic(
     losses: Losses, counts: FloatArray, length: int, coefficients: FloatArray, allowed: float
 ) -> tuple[ComplexArray, FloatArray]:
-    """Logarithms [B, K] of the characteristic functions at frequencies 1 .. K, and what the others can add, [n].
+    """Return logarithms [B, K] of the characteristic functions at frequencies 1 .. K, and what the others can add, [n].
 
-    K is the least of a few numbers for which that is little enough.
+    K is the least of a few candidates for which the others can add at most ``allowed``, or the largest candidate.
     """
     limit = max(1, min(_MOST_TERMS // (losses.kinds + len(counts)), length // 2))
     usual = min(_USUAL_FREQUENCIES, limit)
-    found = _within(losses, counts, length, coefficients, allowed, usual)
-    if usual < limit and found[1].max() > allowed:
-        found = _within(losses, counts, length, coefficients, allowed, limit)
-    return found
+    logs, left_out = _within(losses, counts, length, coefficients, allowed, usual)
+    if usual < limit and left_out.max() > allowed:
+        logs, left_out = _within(losses, counts, length, coefficients, allowed, limit)
+    return logs, left_out
 
 
 def _within(
     losses: Losses, counts: FloatArray, length: int, coefficients: FloatArray, allowed: float, most: int
 ) -> tuple[ComplexArray, FloatArray]:
-    """The same with at most so many frequencies."""
+    """Do the work of ``_characteristic`` with at most ``most`` frequencies."""
     tried: IntArray = np.unique(np.geomspace(1, most, 32).astype(np.int64))
     values, largest = _low_and_largest(losses, length, tried)
     remaining = np.append(np.cumsum(coefficients[::-1])[::-1], 0.0)[tried]  # 0 if none is left out
@@ -185,7 +191,7 @@ def _within(
 
 
 def _low_and_largest(losses: Losses, length: int, tried: IntArray) -> tuple[ComplexArray, FloatArray]:
-    """Characteristic functions [B, K] at the lowest frequencies, and their largest values [B, t] beyond each tried."""
+    """Return characteristic functions [B, K] at low frequencies, and their largest size [B, t] beyond each tried."""
     most = int(tried[-1])
     values = np.empty((losses.kinds, most), np.complex128)
     largest = np.empty((losses.kinds, len(tried)))

@@ -21,18 +21,18 @@ from bayesdp.validation import FloatArray, refuse
 Conversion = Literal["improved", "chernoff"]
 
 LEAST_DELTA = 1e-300
-"""Where a delta above 0 would underflow: a delta of 0 stands for equal laws only."""
+"""The least delta above 0. Whatever would underflow becomes this, since a delta of 0 stands for equal laws only."""
 
 
 def check_conversion(value: object) -> Conversion:
-    """One of the two names."""
+    """Return ``value`` if it names a conversion; raise InvalidInputError if it does not."""
     if value not in get_args(Conversion):
         raise refuse("conversion", value, "'improved' or 'chernoff'")
     return value  # type: ignore[return-value]
 
 
 def log_constant(lambdas: FloatArray, conversion: Conversion) -> FloatArray:
-    """log c_lambda, [L]: 0 for Chernoff, negative for the improved conversion."""
+    """Return log c_lambda at each order, [L]: 0 for Chernoff, negative for the improved conversion."""
     if conversion == "chernoff":
         return np.zeros_like(lambdas)
     return lambdas * np.log(lambdas) - (lambdas + 1) * np.log(lambdas + 1)
@@ -41,9 +41,11 @@ def log_constant(lambdas: FloatArray, conversion: Conversion) -> FloatArray:
 def epsilon_from_costs(
     costs: FloatArray, lambdas: FloatArray, delta: float, conversion: Conversion
 ) -> tuple[float, int]:
-    """The least epsilon over the orders, and the index of its order; costs K [L] may be infinite.
+    """Return the least epsilon over the orders at ``delta``, and the index of the order that gives it.
 
-    0 where a cost is 0 (equal laws), and never negative. The exact inverse of ``delta_from_costs``.
+    epsilon = min_lambda (K_lambda + log c_lambda - log delta) / lambda, never negative; ``costs`` K are [L], infinite
+    or NaN where an order says nothing. It is 0 where a cost is 0 (equal laws); otherwise it is infinite at ``delta`` 0.
+    The inverse of ``delta_from_costs``. Costs that bound log-moments give an upper bound of epsilon.
     """
     if (costs == 0).any():
         return 0.0, int(np.argmax(costs == 0))
@@ -56,15 +58,19 @@ def epsilon_from_costs(
 
 
 def record_epsilons(costs: FloatArray, lambdas: FloatArray, delta: float) -> FloatArray:
-    """The least epsilon over the orders for each record, [m], by the improved conversion; costs [m, L]."""
+    """Return the least epsilon over the orders at ``delta`` for each record, [m], from costs [m, L].
+
+    ``epsilon_from_costs`` for many records, by the improved conversion. 0 only where a cost is 0 (equal laws), or where
+    ``delta`` alone allows the loss.
+    """
     values = ((costs + (log_constant(lambdas, "improved") - math.log(delta))) / lambdas).min(axis=1)
     return np.where((costs == 0).any(axis=1), 0.0, np.maximum(values, 0.0))
 
 
 def record_deltas(costs: FloatArray, lambdas: FloatArray, epsilons: FloatArray) -> FloatArray:
-    """The least delta over the orders for each record and epsilon, [m, G], by the improved conversion; costs [m, L].
+    """Return the least delta over the orders for each record at each of ``epsilons`` [G], [m, G], from costs [m, L].
 
-    0 only where a cost is 0 (equal laws).
+    ``delta_from_costs`` for many records, by the improved conversion. 0 only where a cost is 0 (equal laws).
     """
     constants = costs + log_constant(lambdas, "improved")
     columns = [np.min(constants - lambdas * epsilon, axis=1) for epsilon in epsilons]
@@ -77,7 +83,11 @@ def record_deltas(costs: FloatArray, lambdas: FloatArray, epsilons: FloatArray) 
 def delta_from_costs(
     costs: FloatArray, lambdas: FloatArray, epsilon: float, conversion: Conversion
 ) -> tuple[float, int]:
-    """The least delta over the orders, and the index of its order; at most 1."""
+    """Return the least delta over the orders at ``epsilon``, at most 1, and the index of the order that gives it.
+
+    delta = min_lambda c_lambda e^{K_lambda - lambda epsilon}; ``costs`` K are [L], infinite or NaN where an order says
+    nothing. It is 0 where a cost is 0 (equal laws). The inverse of ``epsilon_from_costs``.
+    """
     if (costs == 0).any():
         return 0.0, int(np.argmax(costs == 0))
     costs = np.where(np.isnan(costs), np.inf, costs)
@@ -86,23 +96,24 @@ def delta_from_costs(
     return math.exp(min(0.0, float(exponents[best]))), best
 
 
-def costs_for(orders: FloatArray, epsilon: float, delta: float) -> FloatArray:
-    """The largest costs B [L] that amount to (epsilon, delta) at each order: lambda epsilon + log delta - log c_lambda.
+def costs_for(lambdas: FloatArray, epsilon: float, delta: float) -> FloatArray:
+    """Return the largest cost at each order that still gives (epsilon, delta), [L], by the improved conversion.
 
-    Never above it; below 0 where an order is too small for them.
+    B_lambda = lambda epsilon + log delta - log c_lambda, rounded down; negative where an order is too small for any.
     """
-    terms = [orders * epsilon, np.full(len(orders), math.log(delta)), -log_constant(orders, "improved")]
+    terms = [lambdas * epsilon, np.full(len(lambdas), math.log(delta)), -log_constant(lambdas, "improved")]
     # The constant is a difference of terms of size lambda log lambda: their rounding is taken off.
-    size = sum(np.abs(term) for term in terms) + 2 * (orders + 1) * np.log(orders + 1)
+    size = sum(np.abs(term) for term in terms) + 2 * (lambdas + 1) * np.log(lambdas + 1)
     return np.add.reduce(terms) - 2.0**-48 * size
 
 
 def best_order(epsilon: float, delta: float) -> tuple[float, float]:
-    """The whole order whose cost for (epsilon, delta) leaves most to a Gaussian step, and that cost.
+    """Return the whole order whose cost for (epsilon, delta) allows most Gaussian steps, and that cost.
 
-    The cost of such a step grows like lambda (lambda + 1).
+    It maximises B_lambda / (lambda (lambda + 1)) with B from ``costs_for``, because the cost of a Gaussian step grows
+    like lambda (lambda + 1). The cost is negative if (epsilon, delta) allow nothing at any order up to 1e6.
     """
-    orders = np.arange(1.0, min(1e6, 2 - 2 * math.log(delta) / epsilon) + 1)  # beyond it less and less is left
-    costs = costs_for(orders, epsilon, delta)
-    best = int(np.argmax(costs / (orders * (orders + 1))))
-    return float(orders[best]), float(costs[best])
+    lambdas = np.arange(1.0, min(1e6, 2 - 2 * math.log(delta) / epsilon) + 1)  # beyond it less and less is left
+    costs = costs_for(lambdas, epsilon, delta)
+    best = int(np.argmax(costs / (lambdas * (lambdas + 1))))
+    return float(lambdas[best]), float(costs[best])

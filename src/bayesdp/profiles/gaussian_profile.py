@@ -1,6 +1,7 @@
-"""The exact profile of a Gaussian release (Balle & Wang 2018): delta(epsilon) for exposure mu, both directions.
+"""The exact profile of a Gaussian release: delta(epsilon) for exposure mu, equal in both directions.
 
-Steps without sampling are one release whose squared exposure is the sum of theirs.
+Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy", Theorem 8. Steps without sampling are
+together one release whose squared exposure is the sum of theirs.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ from bayesdp import validation
 from bayesdp.profiles.conversion import LEAST_DELTA
 from bayesdp.validation import FloatArray
 
-_ROUND_UP = 2.0**-48  # relative to the larger of the two terms, whose difference delta is
+_ROUND_UP = 2.0**-48  # relative to the larger of the two terms that delta is the difference of
 _MOST = 1e6
 
 
 def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
-    """delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), never below it; arrays broadcast."""
+    """Return delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu); arrays broadcast.
+
+    ``mu``: distance over noise, at least 0; 0 gives delta 0, infinity gives 1. Never below the exact value: rounding is
+    bounded relative to the larger of the two terms and added, which shows only where they nearly cancel, at tiny mu,
+    and what underflows becomes 1e-300. Raises InvalidInputError for a negative or NaN mu, and for an epsilon that is
+    negative or not finite.
+    """
     exposure = validation.non_negative_array("mu", mu, finite=False)
     at = validation.non_negative_array("epsilon", epsilon)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = at / exposure
         larger = log_ndtr(exposure / 2 - ratio)
         smaller = at + log_ndtr(-exposure / 2 - ratio)
-        # Logarithms carry rounding of their own size; near -700 there is nothing left to be wrong about.
+        # A logarithm is off in proportion to its own size; near -700 its exponential is nothing anyway.
         error = _ROUND_UP * (1 + np.abs(larger) + at)
         delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
     delta = np.clip(np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta), LEAST_DELTA, 1.0)
@@ -34,7 +41,11 @@ def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
 
 
 def gaussian_epsilon(mu: Any, delta: float) -> Any:
-    """The least epsilon with delta(epsilon) <= delta, never below it; a float for one mu, an array for many."""
+    """Return the least epsilon with ``gaussian_delta(mu, epsilon)`` <= delta: a float for one mu, an array for many.
+
+    By bisection that ends on the private side: never below the exact epsilon. Infinite for mu above 1e6. Raises
+    InvalidInputError for a negative or NaN mu, and unless delta is strictly between 0 and 1.
+    """
     delta = validation.probability("delta", delta)
     exposures = validation.non_negative_array("mu", mu, finite=False)
     reachable = exposures <= _MOST

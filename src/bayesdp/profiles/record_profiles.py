@@ -32,7 +32,11 @@ _ROUND_UP = 1 + 2.0**-38
 
 @dataclass(frozen=True)
 class ExposureCounts:
-    """How often each of m records went through each of B kinds of steps: rates [B], exposures [B], counts [m, B]."""
+    """How often each of m records took each of B kinds of steps.
+
+    A kind is a sampling rate and an exposure: ``rates`` [B] in (0, 1], ``exposures`` [B] of at least 0 (infinity is
+    allowed), ``counts`` [m, B] whole numbers.
+    """
 
     rates: FloatArray
     exposures: FloatArray
@@ -41,10 +45,11 @@ class ExposureCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """How exact profiles are; whatever is lost is added to the result.
+    """How exact profiles are. Whatever the settings, results are upper bounds: all errors are added to them.
 
-    ``grid`` is about how much of epsilon the discretisation may add; ``error`` the share of delta that the window, the
-    frequencies left out and the truncation may each take. ``interval`` fixes the grid instead.
+    ``grid``: about what fraction of epsilon the discretisation may add. ``error``: the fraction of delta that the
+    window, the frequencies left out and the truncation may each take. ``interval``: a fixed distance of grid points, at
+    most 1, instead of one that follows from ``grid``. Raises InvalidInputError for values out of range.
     """
 
     grid: float = 2e-4
@@ -60,9 +65,9 @@ class Precision:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Upper bounds for m records: epsilon at delta [m], and delta at given epsilons [m, G], in both directions.
+    """Upper bounds for m records in both directions of add/remove: ``_in`` with the record, ``_out`` without it.
 
-    Of several deltas, epsilon is [m, D].
+    epsilon at the delta asked for is [m], or [m, D] for D deltas; delta at G given epsilons is [m, G].
     """
 
     epsilon_in: FloatArray
@@ -72,12 +77,12 @@ class Profiles:
 
     @property
     def epsilon(self) -> FloatArray:
-        """The larger of both directions, [m] or [m, D]."""
+        """Epsilon in the larger of both directions, [m] or [m, D]."""
         return np.maximum(self.epsilon_in, self.epsilon_out)
 
     @property
     def delta(self) -> FloatArray:
-        """The larger of both directions, [m, G]."""
+        """Delta in the larger of both directions, [m, G]."""
         return np.maximum(self.delta_in, self.delta_out)
 
 
@@ -89,20 +94,26 @@ def profiles(
     precision: Precision | None = None,
     track: Progress = iter,
 ) -> Profiles:
-    """Epsilon of every record at ``delta``, or at each of several, and its delta at each of ``epsilons`` [G].
+    """Return epsilon of every record at ``delta``, or at each of several deltas, and delta at each of ``epsilons`` [G].
 
-    Formal guarantee: never below the exact profile of the subsampled Gaussian at these exposures, composed.
+    Formal guarantee: never below the exact profile of the record's subsampled Gaussian steps, composed, if its
+    exposures do not depend on earlier outputs; for adaptive ones it is an estimate. Never above what Rényi divergences
+    give, and they alone serve records with an exposure above 20 and deltas below 1e-100. A record without exposure has
+    epsilon and delta 0, one with an infinite exposure has epsilon infinite and delta 1.
+
+    ``track`` is a progress bar over chunks of records. Raises InvalidInputError unless every delta is strictly between
+    0 and 1, epsilons are finite and at least 0, and the counts are whole numbers of the right shape.
     """
-    deltas_asked = [validation.probability("delta", one) for one in np.atleast_1d(delta).tolist()]
+    deltas_asked = [validation.probability("delta", value) for value in np.atleast_1d(delta).tolist()]
     least = min(deltas_asked)  # what errors may cost is a part of it
     at = validation.non_negative_array("epsilons", np.atleast_1d(epsilons)).ravel()
     counts = _checked(given)
     precision = precision or Precision()
     costs = _costs(given, counts)
-    by_delta = np.stack([record_epsilons(costs, _LAMBDAS, one) for one in deltas_asked], axis=1)
+    by_delta = np.stack([record_epsilons(costs, _LAMBDAS, asked) for asked in deltas_asked], axis=1)
     renyi = by_delta.max(axis=1)
     renyi_deltas = record_deltas(costs, _LAMBDAS, at)
-    found = Profiles(by_delta, by_delta.copy(), renyi_deltas, renyi_deltas.copy())
+    result = Profiles(by_delta, by_delta.copy(), renyi_deltas, renyi_deltas.copy())
     computable = ~counts[:, given.exposures > _LOUDEST].any(axis=1) & (least > _LEAST_DELTA)
     for chunk in track(list(_chunks(np.where(computable, renyi, np.inf)))):
         order = _best_order(costs[chunk], least)
@@ -110,17 +121,17 @@ def profiles(
         kinds = np.flatnonzero(counts[chunk].any(axis=0) & (given.exposures > 0))
         taken = counts[np.ix_(chunk, kinds)]
         truncation = precision.error * least / (2 * taken.sum(axis=1).max())
-        losses = step_losses(given.rates[kinds], given.exposures[kinds], interval, truncation)
-        for one, epsilon, deltas in zip(
-            losses, (found.epsilon_in, found.epsilon_out), (found.delta_in, found.delta_out), strict=True
+        both = step_losses(given.rates[kinds], given.exposures[kinds], interval, truncation)
+        for losses, epsilon, deltas in zip(
+            both, (result.epsilon_in, result.epsilon_out), (result.delta_in, result.delta_out), strict=True
         ):
-            composed = ComposedLosses(one, taken, order, precision.error * least)
+            composed = ComposedLosses(losses, taken, order, precision.error * least)
             for number, asked in enumerate(deltas_asked):
                 epsilon[chunk, number] = np.minimum(epsilon[chunk, number], composed.epsilons(asked))
             deltas[chunk] = np.minimum(deltas[chunk], composed.deltas(at))
     if np.ndim(delta):
-        return found
-    return replace(found, epsilon_in=found.epsilon_in[:, 0], epsilon_out=found.epsilon_out[:, 0])
+        return result
+    return replace(result, epsilon_in=result.epsilon_in[:, 0], epsilon_out=result.epsilon_out[:, 0])
 
 
 def _checked(given: ExposureCounts) -> FloatArray:
@@ -134,7 +145,7 @@ def _checked(given: ExposureCounts) -> FloatArray:
 
 
 def _costs(given: ExposureCounts, counts: FloatArray) -> FloatArray:
-    """K_x(lambda), [m, L]; infinite where a record had an infinite exposure."""
+    """Return the cost of every record at every order, [m, L]; infinite where a record had an infinite exposure."""
     table = np.zeros((len(given.rates), len(_LAMBDAS)))
     finite = np.isfinite(given.exposures)
     table[finite] = log_moments(given.rates[finite], given.exposures[finite], _LAMBDAS)
@@ -144,7 +155,7 @@ def _costs(given: ExposureCounts, counts: FloatArray) -> FloatArray:
 
 
 def _chunks(renyi: FloatArray) -> Iterator[np.ndarray]:
-    """Records with similar epsilons, none that is 0 or infinite."""
+    """Yield indices of records with similar epsilons; those with epsilon 0 or infinite are left out."""
     order = np.argsort(renyi, kind="stable")
     order = order[(renyi[order] > 0) & (renyi[order] < np.inf)]
     while len(order):
@@ -154,16 +165,16 @@ def _chunks(renyi: FloatArray) -> Iterator[np.ndarray]:
 
 
 def _best_order(costs: FloatArray, delta: float) -> float:
-    """The order that gives the records of a chunk their Rényi epsilon, in the middle of them."""
+    """Return the median, over the records of a chunk, of the order that gives each its Rényi epsilon."""
     values = (costs + log_constant(_LAMBDAS, "improved") - math.log(delta)) / _LAMBDAS
     return float(np.median(_LAMBDAS[np.argmin(values, axis=1)]))
 
 
 def _interval(costs: FloatArray, counts: FloatArray, renyi: FloatArray, delta: float, precision: Precision) -> float:
-    """An interval h whose rounding adds about ``precision.grid`` to epsilon, if so many points can be handled.
+    """Return an interval h whose rounding adds about ``precision.grid`` to epsilon, or the finest that can be afforded.
 
-    A step's loss moved to both ends of its interval gains about h^2/6 of variance, T steps T h^2/6. The variance of a
-    record is about K(1), and epsilon grows like its root.
+    Moving a step's loss to both ends of its interval adds about h^2/6 to its variance, T h^2/6 for T steps. The
+    variance of a record is about K(1), its cost at lambda = 1, and epsilon grows like the root of the variance.
     """
     variance = float(np.min(costs[:, 0] / counts.sum(axis=1)))
     wanted = min(math.sqrt(12 * precision.grid * variance), float(renyi.min()) / 200, _COARSEST)

@@ -24,9 +24,10 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses of B kinds of steps in one direction: masses [P] at multiples ``point`` [P] of the interval, kind by kind.
+    """The privacy losses of B kinds of steps in one direction: P point masses, kind by kind.
 
-    Those of a kind begin at its ``start`` [B]; ``lost`` [B] is the mass that was moved to infinity.
+    ``mass`` [P] lies at the loss ``point`` [P] times ``interval``. The masses of a kind begin at index ``start`` [B];
+    ``lost`` [B] is its mass at an infinite loss.
     """
 
     interval: float
@@ -37,13 +38,13 @@ class Losses:
 
     @property
     def kinds(self) -> int:
-        """How many kinds of steps there are."""
+        """How many kinds of steps B there are."""
         return len(self.start)
 
     def log_moments(self, order: float, doublings: int) -> tuple[FloatArray, FloatArray]:
-        """log E[e^{s loss}] and log E[e^{-s loss}] of the finite losses, [B, D], s = order, 2 order, 4 order, ...
+        """Return log E[e^{s loss}] and log E[e^{-s loss}] of the finite losses, [B, D] each.
 
-        Infinite where it overflows.
+        s = order, 2 order, 4 order, ..., D = ``doublings`` of them. Infinite where it overflows.
         """
         result = np.empty((2, self.kinds, doublings))
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
@@ -55,7 +56,10 @@ class Losses:
         return np.nan_to_num(result[0], nan=np.inf, posinf=np.inf), np.nan_to_num(result[1], nan=np.inf, posinf=np.inf)
 
     def transform(self, length: int, kinds: slice) -> NDArray[np.complex128]:
-        """sum_j p_j e^{-2 pi i j k / length}, k = 0 .. length//2, of some kinds, wrapped around so many points."""
+        """Return the Fourier transforms sum_j p_j e^{-2 pi i j k / length} of ``kinds``, [kinds, length // 2 + 1].
+
+        k runs from 0 to length // 2; points beyond ``length`` wrap around.
+        """
         ends = np.append(self.start, len(self.point))[kinds.start : kinds.stop + 1]
         here = slice(int(ends[0]), int(ends[-1]))
         number = len(ends) - 1
@@ -65,10 +69,12 @@ class Losses:
 
 
 def step_losses(rates: FloatArray, exposures: FloatArray, interval: float, truncation: float) -> tuple[Losses, Losses]:
-    """Losses of steps of these rates and exposures (above 0), [B]: record in, record out.
+    """Return the losses of B kinds of steps on a grid of ``interval``: those of the record in, and of the record out.
 
-    ``truncation`` is the probability of an output x so far out that its loss is not looked at but counted as infinite,
-    at each end of each law.
+    ``rates`` in (0, 1] and ``exposures`` above 0 are [B]. ``truncation`` is the probability, at each end of each law,
+    of outputs so far out that their loss is not computed. What lies there is rounded upwards, to infinity if need be
+    (``lost``). Formal guarantee: delta(epsilon) of the result is never below that of the step, and equal to it at the
+    points of the grid, up to truncation.
     """
     far = -float(ndtri(truncation))
     first = np.floor(_loss(rates, exposures, np.full_like(rates, -far)) / interval).astype(np.int64)
@@ -102,9 +108,9 @@ def step_losses(rates: FloatArray, exposures: FloatArray, interval: float, trunc
 
 
 def _to_upper_end(p: FloatArray, weighted_q: FloatArray, interval: float) -> FloatArray:
-    """The part of the mass p of an interval that goes to its upper end; e^{loss of the lower end} times q is given.
+    """Return the part of the mass p of each interval that goes to its upper end; the rest goes to the lower one.
 
-    The rest goes to the lower end, and then p and q keep their sums.
+    The split keeps the sums of both p and q. ``weighted_q`` is q times e^{loss of the lower end}.
     """
     return np.clip((p - weighted_q) / -math.expm1(-interval), 0.0, p)
 
@@ -120,7 +126,10 @@ def _with_ends(
     above_p: FloatArray,
     above_q: FloatArray,
 ) -> Losses:
-    """What lies below the lowest point goes up to it; of what lies above the highest, infinity gets what q lacks."""
+    """Return the losses with both tails added: what lies below the lowest point goes up to it.
+
+    Of what lies above the highest point, as much stays there as q has mass for; the rest goes to infinity.
+    """
     kept = np.minimum(np.exp(point[highest] * interval) * above_q, above_p)
     mass[lowest] += below_p
     mass[highest] += kept
@@ -128,7 +137,7 @@ def _with_ends(
 
 
 def _loss(rate: FloatArray, exposure: FloatArray, output: FloatArray) -> FloatArray:
-    """log(1 - q + q e^{e x - e^2/2})."""
+    """Return the loss of each output x: log(1 - q + q e^{e x - e^2/2})."""
     power = exposure * output - np.square(exposure) / 2
     with np.errstate(divide="ignore", over="ignore"):
         small = np.log1p(rate * np.expm1(np.minimum(power, 1.0)))
@@ -137,7 +146,7 @@ def _loss(rate: FloatArray, exposure: FloatArray, output: FloatArray) -> FloatAr
 
 
 def _output(rate: FloatArray, exposure: FloatArray, loss: FloatArray) -> FloatArray:
-    """The output x with this loss; -infinity below the least loss, log(1-q)."""
+    """Return the output x that has each loss; -infinity below the least loss, log(1-q)."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         small = np.log1p(np.maximum(np.expm1(np.minimum(loss, 1.0)) / rate, -1.0))
         large = loss - np.log(rate) + np.log1p(-(1 - rate) * np.exp(-loss))
@@ -146,7 +155,7 @@ def _output(rate: FloatArray, exposure: FloatArray, loss: FloatArray) -> FloatAr
 
 
 def _between(output: FloatArray) -> FloatArray:
-    """The mass of N(0,1) between each of an ascending list and the next, from the nearer tail; 0 after the last."""
+    """Return the mass of N(0,1) between each output and the next one up, from the nearer tail; 0 after the last."""
     tail = ndtr(-np.abs(output))
     mass = np.zeros_like(output)
     np.abs(tail[:-1] - tail[1:], out=mass[:-1])

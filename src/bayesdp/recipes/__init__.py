@@ -1,18 +1,21 @@
-"""Recipes: private models that are complete, from raw data to the statement.
+"""Recipes: complete private models, from raw data to the statement.
 
-datasets/        MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult, digits, each split three ways
-features.py      public features of one row alone; feature_cache.py keeps them
-public_basis.py  fewer of them, found in images that strokes.py makes up
-release.py       a noisy sum, in the ledger before it is used
-whitening.py     centre and shape of features, released with noise
-linear_probe.py  DP-SGD for a linear model, with norms in closed form
-dp_sgd.py        DP-SGD for any model of PyTorch, on Opacus
-variational.py   private Bayesian logistic regression
-tempered.py      experimental: one sample of a tempered posterior
-run.py           what a recipe is given and gives back
-sgd.py, loop.py, checkpoint.py    descent, the steps of a run, going on after an interruption
-catalogue.py     the recipes and their settings
-training.py      what `bayesdp train` does
+    datasets/         MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult and digits, each split three ways
+    features.py       public features, each computed from one row alone; feature_cache.py keeps them
+    public_basis.py   fewer features, by directions found in made-up images of pen strokes
+    release.py        noisy sums, recorded in the ledger before they are used
+    whitening.py      centre and shape of features, released with noise
+    descent.py        what follows noisy gradients: settings, weights, a Gaussian posterior
+    linear_probe.py   DP-SGD for a linear model, with norms in closed form; the recipe for images
+    dp_sgd.py         DP-SGD for any PyTorch model, on Opacus; the recipe for digits
+    variational.py    private Bayesian logistic regression; the recipe for tables
+    loop.py           the steps of a run; checkpoint.py keeps its state
+    recipe_run.py     what a recipe is given and gives back
+    catalogue.py      the recipes and their settings
+    training.py       ``bayesdp train``; demo.py ``bayesdp demo``
+
+Names are imported when they are first used. Without the libraries of the extra ``recipes`` that raises
+MissingLibraryError, an ImportError that names what to install.
 """
 
 from __future__ import annotations
@@ -21,14 +24,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bayesdp.recipes.catalogue import RECIPES
-    from bayesdp.recipes.datasets import Dataset, Rows, load
-    from bayesdp.recipes.dp_sgd import fit_model
-    from bayesdp.recipes.linear_probe import ProbeRows, fit_probe
-    from bayesdp.recipes.sgd import SgdSettings
-    from bayesdp.recipes.tempered import TemperedLogisticRegression
-    from bayesdp.recipes.training import Trained, train
-    from bayesdp.recipes.variational import BayesianLogisticRegression
+    from bayesdp.recipes.catalogue import RECIPES as RECIPES
+    from bayesdp.recipes.datasets import Dataset as Dataset
+    from bayesdp.recipes.datasets import Rows as Rows
+    from bayesdp.recipes.datasets import load as load
+    from bayesdp.recipes.descent import SgdSettings as SgdSettings
+    from bayesdp.recipes.dp_sgd import fit_model as fit_model
+    from bayesdp.recipes.linear_probe import ProbeRows as ProbeRows
+    from bayesdp.recipes.linear_probe import fit_probe as fit_probe
+    from bayesdp.recipes.training import Trained as Trained
+    from bayesdp.recipes.training import train as train
+    from bayesdp.recipes.variational import BayesianLogisticRegression as BayesianLogisticRegression
 
 _HOME = {
     "BayesianLogisticRegression": "variational",
@@ -36,28 +42,15 @@ _HOME = {
     "ProbeRows": "linear_probe",
     "RECIPES": "catalogue",
     "Rows": "datasets",
-    "SgdSettings": "sgd",
-    "TemperedLogisticRegression": "tempered",
+    "SgdSettings": "descent",
     "Trained": "training",
     "fit_model": "dp_sgd",
     "fit_probe": "linear_probe",
     "load": "datasets",
     "train": "training",
 }
-__all__ = [
-    "RECIPES",
-    "BayesianLogisticRegression",
-    "Dataset",
-    "ProbeRows",
-    "Rows",
-    "SgdSettings",
-    "TemperedLogisticRegression",
-    "Trained",
-    "fit_model",
-    "fit_probe",
-    "load",
-    "train",
-]
+"""The module from which each name comes. No module may have such a name: it would hide the name once it is imported."""
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The recipes: for each data set its features, its model, and settings that were chosen on validation rows."""
+"""The recipes: the features, the model and the settings for each data set, chosen on validation rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from bayesdp.validation import refuse
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeChoice:
-    """A linear probe, all records at every step; ``centre`` and ``shape``: parts of the budget for the whitening.
+    """Settings of a linear probe on whitened features, with all records at every step.
 
-    The budget of Gaussian releases without sampling is the sum of 1 / z^2 over them, z the noise multiplier.
-    ``directions``: to how many the public basis reduces the features; 0 leaves them.
+    ``centre`` and ``shape`` are the parts of the budget that the two releases for the whitening take; a ``shape`` of 0
+    leaves the second one out. The budget of Gaussian releases without sampling is the sum of 1 / z^2 over them, with z
+    the noise multiplier. ``floor`` is the least variance, see ``release_shape``. ``directions`` is the number of
+    features that the public basis leaves; 0 keeps all of them. ``average`` is the share of steps, at the end, whose
+    weights are averaged.
     """
 
-    module: ClassVar[str] = "probe_recipe"
+    module: ClassVar[str] = "linear_probe"
     target_epsilon: float
     steps: int
     clip: float
@@ -30,12 +33,17 @@ class ProbeChoice:
     floor: float = 0.3
     directions: int = 0
 
+    @property
+    def whitening_releases(self) -> int:
+        """How many releases come before the steps of the probe: the centre, and the shape if it has a part."""
+        return 1 + (self.shape > 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class VariationalChoice:
-    """Bayesian logistic regression, all records at every step."""
+    """Settings of Bayesian logistic regression, with all records at every step."""
 
-    module: ClassVar[str] = "table_recipe"
+    module: ClassVar[str] = "variational"
     target_epsilon: float
     steps: int
     clip: float
@@ -46,9 +54,9 @@ class VariationalChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """A network by DP-SGD on Opacus."""
+    """Settings of a network that is trained by DP-SGD on Opacus."""
 
-    module: ClassVar[str] = "model_recipe"
+    module: ClassVar[str] = "dp_sgd"
     target_epsilon: float
     steps: int
     sample_rate: float
@@ -58,27 +66,31 @@ class ModelChoice:
 
 
 Choice = ProbeChoice | VariationalChoice | ModelChoice
+"""Settings for one target; ``fit_recipe(run, choice)`` of ``bayesdp.recipes.<choice.module>`` trains with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is trained on which features; for other targets, the settings of the nearest target are taken."""
+    """What is trained on which features: settings for one target epsilon or more, the default first."""
 
     name: str
     features: str
     choices: tuple[Choice, ...]
     tried: int | None = None
-    "How many configurations were compared on the validation rows; None if they were not counted."
+    "The number of configurations that were compared on validation rows; None if they were not counted."
 
     def choice(self, target_epsilon: float | None) -> Choice:
-        """The settings for a target; without one the first."""
+        """Return the settings for the nearest target, in terms of ratios; for None the default.
+
+        Raises InvalidInputError unless the target is a finite number above 0.
+        """
         if target_epsilon is None:
             return self.choices[0]
         target = validation.positive("target_epsilon", target_epsilon)
-        return min(self.choices, key=lambda one: abs(math.log(one.target_epsilon / target)))
+        return min(self.choices, key=lambda choice: abs(math.log(choice.target_epsilon / target)))
 
     def to_dict(self, choice: Choice) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON: the features, the settings, and how the settings were chosen."""
         tuning = {
             "configurations": self.tried,
             "data": f"validation rows of {self.name}",
@@ -89,8 +101,8 @@ class Recipe:
 
 
 RECIPES = {
-    one.name: one
-    for one in (
+    recipe.name: recipe
+    for recipe in (
         Recipe(
             name="mnist",
             features="scattering",
@@ -146,16 +158,16 @@ RECIPES = {
         Recipe(
             name="digits",
             features="pixels",
-            # For a demonstration, chosen by hand with the audit rows in view. A clip above most norms: typical people
-            # lose less than the worst case, for a little accuracy.
+            # For a demonstration, chosen by hand with the audit rows in view. The clip is above most norms, so that
+            # typical people lose less than the worst case, at the price of a little accuracy.
             choices=(ModelChoice(target_epsilon=8.0, steps=60, sample_rate=1.0, clip=6.0, learning_rate=0.2),),
         ),
     )
 }
 
 
-def recipe(name: str) -> Recipe:
-    """The recipe of this name."""
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of this name. Raises InvalidInputError for a name that is in no catalogue."""
     if name not in RECIPES:
         raise refuse("recipe", name, f"one of {', '.join(RECIPES)}")
     return RECIPES[name]

@@ -1,4 +1,4 @@
-"""Checkpoints: arrays and what they belong to, in one safetensors file that is replaced whole."""
+"""Checkpoints: the arrays of a run and what they belong to, in one safetensors file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.ledger.position import check_continues, position
+from bayesdp.ledger import check_continues, position_of
+from bayesdp.optional import needs
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
 from bayesdp.whole_file import write_whole
 
+with needs("recipes", "bayesdp.recipes"):  # here and not where a file is written: that would be after the training
+    from safetensors import SafetensorError, safe_open
+    from safetensors.numpy import save
+
 Arrays = dict[str, NDArray[Any]]
 CHECKPOINT, WHITENING = "checkpoint.safetensors", "whitening.safetensors"
-"""What a run keeps in its folder until it has ended."""
+"""The files that a run keeps in its folder until it has ended."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where the state of a run is kept, and the settings to which it belongs."""
+    """The file in which the state of a run is kept, and the settings that the state belongs to."""
 
     path: Path
     settings: Mapping[str, Any]
 
     def save(self, state: Arrays, ledger: Ledger) -> None:
-        """Keep the state after the last step of the ledger; a process that is killed leaves the one before."""
-        write_arrays(self.path, state, {"settings": self._settings(), "position": position(ledger)})
+        """Keep the state after the last step of the ledger.
+
+        It is on disk when this returns. A process that is killed on the way leaves the checkpoint before it. Raises
+        OSError if the file cannot be written.
+        """
+        write_arrays(self.path, state, {"settings": self._settings(), "position": position_of(ledger)})
 
     def load(self, ledger: Ledger) -> Arrays | None:
-        """The state that was kept, None if there is none; refused if it is of other settings or another ledger.
+        """Return the state that was kept, or None if there is no file.
 
-        The ledger may have steps beyond it, from before a crash. They were released, so they are not repeated: a run
-        goes on with as many steps less.
+        The ledger may have steps beyond the checkpoint, from before a crash. They were released, so they are not
+        repeated: the run ends with that many fewer updates. Raises InvalidInputError if the file is damaged, or belongs
+        to other settings or another ledger.
         """
         if not self.path.exists():
             return None
@@ -47,23 +57,18 @@ class Checkpoint:
         return arrays
 
     def _settings(self) -> Any:
-        return json.loads(json.dumps(self.settings))
+        return json.loads(json.dumps(self.settings))  # as they come back from a file: tuples are lists
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-    """A safetensors file with ``about`` as its metadata; on disk when this returns."""
-    from safetensors.numpy import save
-
-    content = save(
-        {name: np.ascontiguousarray(one) for name, one in arrays.items()}, {"bayesdp": json.dumps(dict(about))}
-    )
+    """Write a safetensors file whose metadata is ``about``, as JSON; it is on disk when this returns."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = save(contiguous, {"bayesdp": json.dumps(dict(about))})
     write_whole(path, lambda file: file.write(content))
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """What ``write_arrays`` wrote."""
-    from safetensors import SafetensorError, safe_open
-
+    """Return the arrays and the metadata that ``write_arrays`` wrote. Raises InvalidInputError for any other file."""
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})["bayesdp"])

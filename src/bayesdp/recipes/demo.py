@@ -1,4 +1,4 @@
-"""The demo: a private classifier of handwritten digits, trained with Opacus, its statement and its report."""
+"""``bayesdp demo``: a private classifier of handwritten digits, trained with Opacus, its statement and its report."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MARKER = ".demo"
 
 
 def run(folder: Path, *, track: Any) -> str:
-    """Train, account, write the report; returns what to print.
+    """Train the recipe ``digits`` into ``folder``, write its report, and return the text to print.
 
-    Files of an earlier demo in the folder are replaced; one that was interrupted goes on. Those of anything else are
-    left alone.
+    A finished demo in the folder is replaced, and an interrupted one goes on. Raises InvalidInputError if the folder
+    has files of anything else: they are left alone.
     """
     from bayesdp.recipes.training import FILES, LEDGER, REPORT, train
 
@@ -33,22 +33,25 @@ def run(folder: Path, *, track: Any) -> str:
     return f"{trained.statement()}\n\nReport: {(folder / REPORT).resolve()}"
 
 
-def serve(page: Path, port: int, said: Callable[[str], None]) -> None:
-    """Show one page on this machine until it is interrupted; nothing else in its folder can be asked for."""
+def serve(page: Path, port: int, announce: Callable[[str], None]) -> None:
+    """Serve one page to browsers on this machine until interrupted; ``announce`` is told its address.
+
+    Nothing else in the folder of the page is served. Port 0 takes any free one.
+    """
     count("port", port, minimum=0)
     content = page.read_bytes()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path in ("/", f"/{page.name}")
-            self.send_response(200 if found else 404)
+            known = self.path in ("/", f"/{page.name}")
+            self.send_response(200 if known else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
-            self.wfile.write(content if found else b"")
+            self.wfile.write(content if known else b"")
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody wants to read it."""
+            """Log nothing: requests would clutter the terminal."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        said(f"http://127.0.0.1:{server.server_port}/")
+        announce(f"http://127.0.0.1:{server.server_port}/")
         server.serve_forever()

@@ -1,4 +1,7 @@
-"""DP-SGD for any model of PyTorch, on Opacus, with noise and batches from a cryptographic generator."""
+"""DP-SGD for any PyTorch model, on Opacus, with noise and batches from a cryptographic generator.
+
+``fit_model`` trains a model; ``fit_recipe`` is the recipe around it, for a small network on images.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,31 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from opacus import GradSampleModule
-from opacus.data_loader import wrap_collate_with_empty
-from opacus.optimizers import DPOptimizer
-from opacus.utils.batch_memory_manager import BatchSplittingSampler
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from bayesdp.optional import needs
+
+with needs("demo", "training a network with DP-SGD"):  # first, as the modules of bayesdp.opacus need Opacus too
+    import torch
+    from opacus import GradSampleModule
+    from opacus.data_loader import wrap_collate_with_empty
+    from opacus.optimizers import DPOptimizer
+    from opacus.utils.batch_memory_manager import BatchSplittingSampler
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from bayesdp import validation
+from bayesdp.guarantees.calibration import calibrate
+from bayesdp.opacus import SecureNoise, SecureSampler, Watch, watch
 from bayesdp.opacus.audit import quiet_hooks, separate_loss
-from bayesdp.opacus.secure import SecureNoise, SecureSampler
-from bayesdp.opacus.watching import Watch, watch
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
+from bayesdp.recipes.catalogue import ModelChoice
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
+from bayesdp.recipes.datasets import Dataset, Rows
+from bayesdp.recipes.descent import SgdSettings
 from bayesdp.recipes.loop import run_steps
-from bayesdp.recipes.sgd import SgdSettings
+from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
@@ -47,9 +57,14 @@ def fit_model(
 ) -> None:
     """Train ``model`` in place by Poisson-sampled DP-SGD; every step is in the ledger before it is used.
 
-    ``loss`` is a mean over the batch; sums are divided by the expected size of a batch, whatever is drawn. ``audit``:
-    records that are not trained on. ``at_once``: how many records of a batch are computed together, for large batches
-    in little memory. What Opacus or the accounting cannot handle is refused, as by ``bayesdp.opacus.watch``.
+    ``loss`` must be a mean over the batch. Sums of clipped gradients are divided by the expected size of a batch,
+    whatever is drawn. ``audit`` are inputs and targets of people from the same population who are not trained on; the
+    norms that their gradients would have go into the ledger. ``at_once`` is the number of records of a batch that are
+    computed together, for large batches in little memory; it changes nothing else. A ledger that has steps is continued
+    from ``checkpoint``. Afterwards the model is a plain one again, without the hooks of Opacus.
+
+    Raises InvalidInputError for settings that do not apply to models (``average``), for a loss that couples records and
+    for everything else that Opacus or the accounting cannot handle, as ``bayesdp.opacus.watch`` does.
     """
     if settings.average:
         raise refuse("average", settings.average, "0: weights of models are not averaged")
@@ -64,7 +79,7 @@ def fit_model(
 
 
 class _Training:
-    """A model that is being trained: what Opacus needs around it, and its state."""
+    """A model in training, wrapped as Opacus needs it, with its state for checkpoints."""
 
     def __init__(
         self,
@@ -104,8 +119,8 @@ class _Training:
             sampler = BatchSplittingSampler(sampler=sampler, max_batch_size=at_once, optimizer=self._optimizer)
         collate = wrap_collate_with_empty(
             collate_fn=default_collate,
-            sample_empty_shapes=[(0, *one.shape) for one in dataset[0]],
-            dtypes=[one.dtype for one in dataset[0]],
+            sample_empty_shapes=[(0, *tensor.shape) for tensor in dataset[0]],
+            dtypes=[tensor.dtype for tensor in dataset[0]],
         )
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
         try:
@@ -116,7 +131,7 @@ class _Training:
         self._batches = iter(loader)
 
     def step(self, number: int) -> None:
-        """Draw a batch and take a step; in as many parts as it is computed in."""
+        """Draw a batch and take a step: Opacus updates the weights after the last part of the batch."""
         self._masks = self._new_masks(number)
         self._noise.masks = self._masks
         while True:
@@ -130,24 +145,24 @@ class _Training:
                 return
 
     def close(self) -> None:
-        """Leave the plain model."""
+        """Take the hooks of Opacus off the model."""
         self._watch.close()
         self._model.to_standard_module()
 
     def state(self) -> Arrays:
-        """Parameters, buffers and momentum."""
-        found = {f"model.{name}": one.detach().cpu().numpy() for name, one in self._plain.state_dict().items()}
+        """Return parameters, buffers and momentum."""
+        arrays = {f"model.{name}": value.detach().cpu().numpy() for name, value in self._plain.state_dict().items()}
         for number, parameter in enumerate(self._plain.parameters()):
             momentum = self._sgd.state.get(parameter, {}).get("momentum_buffer")
             if momentum is not None:
-                found[f"momentum.{number}"] = momentum.cpu().numpy()
-        return found
+                arrays[f"momentum.{number}"] = momentum.cpu().numpy()
+        return arrays
 
     def restore(self, state: Arrays) -> None:
-        """From a checkpoint of the same model."""
-        model = {name.removeprefix("model."): one for name, one in state.items() if name.startswith("model.")}
+        """Go back to a state. Raises InvalidInputError if its parameters are not those of the model."""
+        model = {name.removeprefix("model."): array for name, array in state.items() if name.startswith("model.")}
         try:
-            self._plain.load_state_dict({name: torch.from_numpy(one) for name, one in model.items()})
+            self._plain.load_state_dict({name: torch.from_numpy(array) for name, array in model.items()})
         except RuntimeError:
             raise refuse("checkpoint", "other parameters", "the checkpoint of a model of the same form") from None
         for number, parameter in enumerate(self._plain.parameters()):
@@ -158,9 +173,10 @@ class _Training:
         share, parameters = self._settings.mask, self._optimizer.params
         if share is None:
             return None
-        sizes = [one.numel() for one in parameters]
+        sizes = [parameter.numel() for parameter in parameters]
         whole = torch.from_numpy(random_mask(self._randomness, (sum(sizes),), share, step=number))
-        return [part.view_as(one).to(one) for part, one in zip(whole.split(sizes), parameters, strict=True)]
+        parts = zip(whole.split(sizes), parameters, strict=True)
+        return [part.view_as(parameter).to(parameter) for part, parameter in parts]
 
     def _mask_gradients(self) -> None:
         if self._masks is not None:
@@ -169,7 +185,10 @@ class _Training:
 
 
 class MaskedAudit:
-    """Norms of audit records where only some weights are updated: of the masked gradients, one by one (torch.func)."""
+    """Audit records of a run with masks: norms of their masked gradients, computed one by one with torch.func.
+
+    It has the form of an audit set that ``bayesdp.opacus.watch`` takes.
+    """
 
     def __init__(
         self,
@@ -182,34 +201,112 @@ class MaskedAudit:
     ) -> None:
         self.records = len(targets)
         self._model, self._loss, self._inputs, self._targets = model, loss, inputs, targets
-        self._form = copy.deepcopy(model)  # without the hooks that Opacus will put into the other
+        self._form = copy.deepcopy(model)  # which stays without the hooks that Opacus puts into the model
         self._masks, self._at_once = masks, at_once
 
     def due(self) -> bool:
-        """At every step."""
+        """Return True: norms are measured at every step."""
         return True
 
     def norms(self) -> torch.Tensor:
-        """With the parameters and masks as they are now, [m]."""
-        parameters = {name: one.detach() for name, one in self._model.named_parameters() if one.requires_grad}
-        rest = {name: one.detach() for name, one in self._model.named_parameters() if not one.requires_grad}
+        """Return the norms [m] with the parameters and masks as they are now."""
+        everything = dict(self._model.named_parameters())
+        parameters = {name: value.detach() for name, value in everything.items() if value.requires_grad}
+        rest = {name: value.detach() for name, value in everything.items() if not value.requires_grad}
         buffers = dict(self._model.named_buffers())
         masks = self._masks() or [torch.ones(())] * len(parameters)
 
-        def loss(trained: Any, one: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            output: Any = torch.func.functional_call(self._form, (trained, rest, buffers), (one[None],))
+        def loss(trained: Any, record: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            output: Any = torch.func.functional_call(self._form, (trained, rest, buffers), (record[None],))
             return self._loss(output, target[None])
 
-        def norm(one: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            gradients = torch.func.grad(loss)(parameters, one, target).values()
+        def norm(record: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            gradients = torch.func.grad(loss)(parameters, record, target).values()
             return sum((g * m).square().sum() for g, m in zip(gradients, masks, strict=True)).sqrt()  # type: ignore[union-attr]
 
-        each = torch.func.vmap(norm, chunk_size=self._at_once, randomness="different")  # dropout is each record's own
-        return each(self._inputs, self._targets)
+        # randomness="different": each record has a dropout of its own
+        norms = torch.func.vmap(norm, chunk_size=self._at_once, randomness="different")
+        return norms(self._inputs, self._targets)
 
 
 def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:
-    """The class with the highest output for each record."""
+    """Return the class with the highest output for each record, [n]; leaves the model in evaluation mode."""
     model.eval()
     with torch.inference_mode():
-        return torch.cat([model(some).argmax(1) for some in inputs.split(1024)]).numpy()
+        return torch.cat([model(part).argmax(1) for part in inputs.split(1024)]).numpy()
+
+
+def fit_recipe(run: RecipeRun, choice: ModelChoice) -> Fitted:
+    """Train the network on development rows, images [n, 1, 8, 8], within ``run.target_epsilon`` for everyone."""
+    dataset = run.dataset
+    noise = calibrate(
+        target_epsilon=run.target_epsilon, sample_rate=choice.sample_rate, steps=choice.steps, delta=run.delta
+    ).noise_multiplier
+    settings = SgdSettings(
+        steps=choice.steps,
+        sample_rate=choice.sample_rate,
+        clip=choice.clip,
+        noise_multiplier=noise,
+        learning_rate=choice.learning_rate,
+        momentum=choice.momentum,
+    )
+    model, (inputs, targets) = network(dataset.classes), _tensors(dataset.development)
+    start = copy.deepcopy(model)
+    fit_model(
+        model,
+        nn.CrossEntropyLoss(),
+        inputs,
+        targets,
+        settings,
+        ledger=run.ledger,
+        randomness=run.randomness,
+        audit=_tensors(dataset.audit),
+        checkpoint=run.checkpoint(settings.to_dict()),
+        track=run.track,
+    )
+    return Fitted(
+        arrays={name: value.numpy() for name, value in model.state_dict().items()},
+        classify="argmax of bayesdp.recipes.dp_sgd.network with this state, images [n, 1, 8, 8] from 0 to 1",
+        accuracy=_accuracy(model, dataset.audit),
+        baseline=lambda: _baseline(start, dataset, settings),
+    )
+
+
+def network(classes: int) -> nn.Module:
+    """Return a network of two convolutions and a linear layer for images [n, 1, 8, 8], with its initial weights.
+
+    Activations are bounded: gradients then vary less (Papernot et al., 2021). The initial weights come from a fixed
+    seed, the same in every run, and know nothing.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.Tanh(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.Tanh(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(128, classes),
+        )
+
+
+def _tensors(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(rows.x), torch.from_numpy(rows.y)
+
+
+def _accuracy(model: nn.Module, rows: Rows) -> float:
+    return float((predictions(model, torch.from_numpy(rows.x)) == rows.y).mean())
+
+
+def _baseline(model: nn.Module, dataset: Dataset, settings: SgdSettings) -> float:
+    """Return the accuracy on audit rows of the same network, trained without noise and clipping. Not private."""
+    inputs, targets = _tensors(dataset.development)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loss: Any = nn.CrossEntropyLoss()
+    for _ in range(settings.steps):
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        optimizer.step()
+    return _accuracy(model, dataset.audit)

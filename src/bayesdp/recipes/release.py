@@ -1,4 +1,4 @@
-"""Noisy sums of clipped gradients: the only thing that leaves the training data, in the ledger before it is used."""
+"""Noisy sums of clipped gradients: all that is ever taken from the training data, recorded before it is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.randomness import Randomness, gaussian, poisson_batch
-from bayesdp.recipes.sgd import SgdSettings
+from bayesdp.recipes.descent import SgdSettings
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
 
@@ -20,10 +20,11 @@ SLACK = 1e-3
 class NoisySums:
     """The Gaussian mechanism on sums in which no record has a norm above ``clip``.
 
-    Formal guarantee: what ``release`` returns is ``total`` plus independent Gaussian noise of standard deviation
-    ``noise_multiplier * clip`` in each coordinate, and was recorded as such before. Assumes that one record changes
-    ``total`` by ``clip`` at most, and is in it with probability ``sample_rate`` at most (``draw``). How many records
-    there are is public: sums are divided by it, and data without a record is data in which it contributes nothing.
+    Formal guarantee: ``release`` returns ``total`` plus independent Gaussian noise of standard deviation
+    ``noise_multiplier * clip`` in each coordinate, and has recorded it as such before. This assumes that one record
+    changes ``total`` by at most ``clip``, and is in it with probability at most ``sample_rate`` (see ``draw``). The
+    number of records is public: sums are divided by it, and data without a record is data in which it contributes
+    nothing. ``source`` names the releases in the ledger.
     """
 
     ledger: Ledger
@@ -35,7 +36,7 @@ class NoisySums:
 
     @classmethod
     def of(cls, settings: SgdSettings, *, ledger: Ledger, randomness: Randomness, source: str) -> NoisySums:
-        """Those of a run with these settings."""
+        """Return the noisy sums of a run with these settings."""
         return cls(
             ledger=ledger,
             randomness=randomness,
@@ -47,11 +48,11 @@ class NoisySums:
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of the noise on the sum."""
+        """The standard deviation of the noise on the sum."""
         return self.noise_multiplier * self.clip
 
     def draw(self, records: int, *, step: int) -> NDArray[np.int64] | None:
-        """Which records are in the sum of a step; None for all of them, without sampling."""
+        """Return the indices of the records in the sum of a step, ascending; None for all, without sampling."""
         if self.sample_rate == 1:
             return None
         return poisson_batch(self.randomness, records, self.sample_rate, step=step)
@@ -64,7 +65,11 @@ class NoisySums:
         audit: FloatArray | None = None,
         mask: NDArray[np.bool_] | None = None,
     ) -> FloatArray:
-        """The sum with noise; ``audit``: norms of audit records. With a mask, other coordinates are 0 and stay it."""
+        """Record the step in the ledger, and return the sum with noise.
+
+        ``audit`` are the norms of audit records [m], before clipping. Coordinates outside the mask stay 0. Raises
+        InvalidInputError if the sum is not finite: then nothing is recorded and nothing released.
+        """
         if not np.isfinite(total).all():
             raise refuse("gradient", "not finite", "finite features and a smaller learning rate")
         self.ledger.step(

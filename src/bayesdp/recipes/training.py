@@ -1,4 +1,4 @@
-"""From the name of a recipe to a trained model, its ledger, and what may be claimed about it: ``bayesdp train``."""
+"""``bayesdp train``: from the name of a recipe to a trained model, its ledger, and what may be claimed about it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.claims import ClaimRequest, RunClaims, run_claims
+from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.formatting import finite_or_none, percent
 from bayesdp.guarantees.worst_case import WorstCase, worst_case_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, silent
 from bayesdp.randomness import source
-from bayesdp.recipes.catalogue import recipe
+from bayesdp.recipes.catalogue import find_recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
 from bayesdp.recipes.datasets import load
+from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.report import check_libraries, write_report
 from bayesdp.report.live import LiveView
@@ -32,12 +33,17 @@ from bayesdp.whole_file import made_folder, write_text
 
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
 FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
-NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which whoever knows the seed can remove."
+"""The files that a finished run leaves in its folder."""
+NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which anyone who knows the seed can remove."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A private model and what is claimed about it."""
+    """A private model and what may be claimed about it.
+
+    ``accuracy`` is the share of audit rows that are classified correctly; ``baseline_accuracy`` the same without noise,
+    which is not private, or None. ``seconds`` is the time that everything took, data and report included.
+    """
 
     recipe: str
     accuracy: float
@@ -49,19 +55,19 @@ class Trained:
     seconds: float
     model: Fitted
     repeated_steps: list[RepeatedStep]
-    "Noise multiplier, sampling rate and number of its steps."
+    "Noise multiplier, sampling rate and number of its steps, for composition with other runs."
 
     def statement(self) -> str:
-        """Accuracy and claims in words."""
+        """Return accuracy and claims in words."""
         lines = [NOT_FOR_RELEASE] if self.reproducible else []
-        lines.append(f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified rightly.")
+        lines.append(f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified correctly.")
         if self.baseline_accuracy is not None:
             lines.append(f"Without privacy (not for release): {100 * self.baseline_accuracy:.2f} %.")
         return "\n".join([*lines, self.claims.statement()])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        without = "not computed: it is not private, and asked for by name (--baseline, or --reproducible)"
+        """Return plain values for JSON; what cannot be claimed is None with a reason."""
+        without = "not computed: it is not private, so it must be asked for (--baseline, or --reproducible)"
         return {
             "recipe": self.recipe,
             "accuracy": self.accuracy,
@@ -88,34 +94,43 @@ def train(
     resume: bool = False,
     track: NamedProgress = silent,
 ) -> Trained:
-    """Train a recipe's model within a worst-case epsilon, with the ledger of its run.
+    """Train the model of a recipe, and return it with everything that may be claimed about it.
 
-    ``seed`` decides how rows are split. Noise comes from a cryptographic generator, unless ``reproducible``: then from
-    the seed as well, and the run is an experiment and not for release. ``baseline`` also trains without noise, which is
-    not private; by default only in experiments. ``output``: a new folder for ledger, model, statement and report;
-    with ``resume`` the folder of a run that was interrupted.
+    Formal guarantee: the model is (``target_epsilon``, ``delta``)-differentially private for everyone, under the
+    assumptions that its claims name; choosing the settings of the recipe is not part of it. Without a target the
+    recipe's own is taken; for another target, noise is calibrated to it and the other settings are those of the nearest
+    target that was tuned.
+
+    ``data`` is the folder with the data sets, see ``load``. ``seed`` decides how rows are split. Noise and batches come
+    from a cryptographic generator; with ``reproducible`` they come from the seed, and the run is an experiment and not
+    for release. ``baseline`` also trains without noise, which is not private; by default in experiments only.
+    ``output`` is a new folder for ledger, model, statement, report and JSON. With ``resume`` it is the folder of an
+    interrupted run, which goes on with the steps that are left. ``track`` shows a progress bar.
+
+    Raises InvalidInputError for bad input and MissingLibraryError for a library that is not installed, both before
+    anything is computed or written, and OSError if a file cannot be written.
     """
     started = time.perf_counter()
-    chosen = recipe(name)
-    choice = chosen.choice(target_epsilon)
+    recipe = find_recipe(name)
+    choice = recipe.choice(target_epsilon)
     target = choice.target_epsilon if target_epsilon is None else float(target_epsilon)
     request = ClaimRequest(delta=delta)
     seed = validation.count("seed", seed, minimum=0)
     if resume and output is None:
         raise refuse("output", None, "with --resume the folder of the run that was interrupted")
     folder = None if output is None else _checked_folder(Path(output), resume)
-    rows = load(name, data, seed=seed)
-    with needs("demo", f"the recipe {name}"):  # heavy, so that bad input is refused before it
-        from bayesdp.recipes.features import EXTRACTORS, extract
-
-        model_recipe = importlib.import_module(f"bayesdp.recipes.{choice.module}")
+    extractor = EXTRACTORS[recipe.features]
+    # Libraries come before the data: what is missing is said at once, not after a download or a training.
+    extractor.check_libraries()
     if folder is not None:
-        check_libraries()  # not only after training
-    dataset = extract(rows, EXTRACTORS[chosen.features], lambda items: track(items, "Public features"))
+        check_libraries()
+    with needs("demo", f"the recipe {name}"):
+        model_module = importlib.import_module(f"bayesdp.recipes.{choice.module}")
+    dataset = extract(load(name, data, seed=seed), extractor, lambda items: track(items, "Public features"))
     settings = {
         "target_epsilon": target,
         "delta": request.delta,
-        **{key: value for key, value in chosen.to_dict(choice).items() if key != "target_epsilon"},
+        **{key: value for key, value in recipe.to_dict(choice).items() if key != "target_epsilon"},
         "trained_on": f"{len(dataset.development)} rows, those for validation among them",
         "audited_on": f"{len(dataset.audit)} rows",
         "data": dataset.source,
@@ -124,7 +139,7 @@ def train(
     with _ledger(folder, resume, name, about) as ledger:
         run = RecipeRun(
             dataset=dataset,
-            features=chosen.features,
+            features=recipe.features,
             target_epsilon=target,
             delta=request.delta,
             ledger=ledger,
@@ -133,14 +148,14 @@ def train(
             track=lambda items: track(items, LiveView(ledger, delta=request.delta).line),
         )
         try:
-            fitted: Fitted = model_recipe.fit(run, choice)
+            fitted: Fitted = model_module.fit_recipe(run, choice)
         except InvalidInputError:
-            if folder is not None and not ledger.steps:  # nothing was released: as if it had not been begun
+            if folder is not None and not ledger.steps:  # nothing was released: leave no trace of the run
                 ledger.close()
                 for file in (LEDGER, CHECKPOINT):
                     (folder / file).unlink(missing_ok=True)
             raise
-        claims = run_claims(ledger, request)
+        claims = compute_claims(ledger, request)
         repeated_steps = ledger.history.repeated_steps()
         if folder is not None:
             title = f"Privacy of the {name} model"
@@ -164,24 +179,24 @@ def train(
 
 @dataclass(frozen=True)
 class Several:
-    """The same recipe with other seeds: what differs, and what all models together cost the people in them."""
+    """Runs of one recipe with different seeds, which are about the same people."""
 
     runs: Sequence[Trained]
 
     @property
     def together(self) -> WorstCase:
-        """The worst case of whoever sees all of the models."""
+        """The worst case against someone who sees all of the models."""
         steps = [part for run in self.runs for part in run.repeated_steps]
         return worst_case_of(steps, delta=self.runs[0].claims.worst_case.delta)
 
     def statement(self) -> str:
-        """All of them in words."""
+        """Return the statement of each run, and then that of all of them together."""
         parts = [run.statement() for run in self.runs]
-        parts.append(f"Whoever sees all {len(self.runs)} models. {self.together.statement()}")
+        parts.append(f"All {len(self.runs)} models together. {self.together.statement()}")
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with mean and standard deviation."""
+        """Return plain values for JSON: the runs, mean and standard deviation, the worst case of all together."""
         figures: dict[str, list[float]] = {
             "accuracy": [run.accuracy for run in self.runs],
             "epsilon": [run.claims.worst_case.epsilon for run in self.runs],
@@ -197,7 +212,10 @@ class Several:
 
 
 def train_several(name: str, *, seeds: int, output: str | Path | None = None, **options: Any) -> Several:
-    """``train`` with seeds 0, 1, ...; each in a folder of its own below ``output``."""
+    """Call ``train`` with the seeds 0 to ``seeds - 1``, each with a folder of its own inside ``output``.
+
+    Raises InvalidInputError before the first run if one of the folders has a run already.
+    """
     numbers = range(validation.count("seeds", seeds, minimum=1))
     folders = [None if output is None else Path(output) / f"seed-{seed}" for seed in numbers]
     for folder in folders:
@@ -209,7 +227,7 @@ def train_several(name: str, *, seeds: int, output: str | Path | None = None, **
 
 
 def _checked_folder(folder: Path, resume: bool) -> Path:
-    """The folder for what is kept; refused if it has another run."""
+    """Return the folder of a run. Raises InvalidInputError if it has another run, or none to resume."""
     if (folder / MODEL).exists():
         raise refuse("output", str(folder), "a new folder: the run in this one is finished")
     if (folder / LEDGER).exists() != resume:

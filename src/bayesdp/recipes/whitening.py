@@ -1,9 +1,9 @@
-"""Features whose directions vary alike: centre and shape of the data are released with noise first.
+"""Whitening: features that vary alike in all directions, by releasing their centre and shape with noise.
 
 A linear model learns slowly along directions in which features hardly vary, and every further step costs privacy. Two
 noisy releases, the sum of the features and the sum of their outer products, take a small part of the budget and leave
-features on which few steps are enough. The noise hides the shape below a level that is known beforehand; variances
-below a part of that level are taken for it.
+features on which few steps are enough. The noise hides the shape below a level that is known beforehand, so smaller
+variances are replaced by a part of that level.
 """
 
 from __future__ import annotations
@@ -13,39 +13,53 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from bayesdp.optional import needs
+from bayesdp.recipes.catalogue import ProbeChoice
+from bayesdp.recipes.checkpoint import WHITENING, read_arrays, write_arrays
+from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.recipes.release import SLACK, NoisySums
-from bayesdp.validation import FloatArray
+from bayesdp.validation import FloatArray, refuse
+
+with needs("recipes", "whitening"):
+    import torch
 
 _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """``apply`` gives rows of length 1: (x - centre) brought to length 1, times the matrix, brought to length 1."""
+    """A centre [d] to subtract from features, and a matrix [d, d] that then whitens them; None leaves them centred."""
 
     centre: FloatArray
     matrix: NDArray[np.float32] | None
 
     def apply(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Whitened features [n, d] of features [n, d]."""
+        """Return whitened features [n, d] of features x [n, d].
+
+        Each row is x - centre scaled to length 1, then multiplied by the matrix and scaled to length 1 again.
+        """
         centre = torch.from_numpy(self.centre.astype(np.float32))
         matrix = None if self.matrix is None else torch.from_numpy(self.matrix)
         whitened = np.empty(x.shape, np.float32)
         for start in range(0, len(x), _ROWS_AT_ONCE):
-            some = _unit(torch.from_numpy(np.ascontiguousarray(x[start : start + _ROWS_AT_ONCE], np.float32)) - centre)
-            whitened[start : start + len(some)] = (some if matrix is None else _unit(some @ matrix)).numpy()
+            block = torch.from_numpy(np.ascontiguousarray(x[start : start + _ROWS_AT_ONCE], np.float32))
+            centred = _unit(block - centre)
+            whitened[start : start + len(block)] = (centred if matrix is None else _unit(centred @ matrix)).numpy()
         return whitened
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """To be kept."""
+        """Return the arrays by name, as they are kept in a file."""
         return {"centre": self.centre} | ({} if self.matrix is None else {"matrix": self.matrix})
 
 
 def release_centre(x: NDArray[Any], sums: NoisySums, *, step: int, audit: NDArray[Any] | None) -> Whitening:
-    """The noisy mean of the features; one record adds a vector of length ``sums.clip`` at most to their sum."""
+    """Release the mean of features x [n, d] with noise, and return the whitening that subtracts it.
+
+    Rows longer than ``sums.clip`` are clipped to it, so one record changes the sum by at most ``sums.clip``. The
+    lengths of the rows ``audit`` are recorded as their norms.
+    """
     total = np.zeros(x.shape[1])
     for start in range(0, len(x), _ROWS_AT_ONCE):
         total += _clipped(x[start : start + _ROWS_AT_ONCE], sums.clip).sum(axis=0)
@@ -56,16 +70,17 @@ def release_centre(x: NDArray[Any], sums: NoisySums, *, step: int, audit: NDArra
 def release_shape(
     x: NDArray[Any], centred: Whitening, sums: NoisySums, *, floor: float, step: int, audit: NDArray[Any] | None
 ) -> Whitening:
-    """The noisy second moments of the centred features, and the matrix that whitens them.
+    """Release the second moments of centred features with noise, and return the whitening with their matrix.
 
-    A symmetric matrix is released as the vector of its diagonal and, times the square root of 2, what is above it: the
-    length of that vector is the Frobenius norm, which for the outer product of a record is its squared length, 1.
-    ``floor``: the least variance, as a part of the radius 2 sqrt(d) within which noise alone has its eigenvalues.
+    The symmetric matrix of second moments is released as a vector: its diagonal, and what is above the diagonal times
+    the square root of 2. The length of this vector is the Frobenius norm of the matrix. For the outer product of one
+    record that norm is its squared length, 1, which is scaled to ``sums.clip``. Noise alone has eigenvalues within a
+    radius of 2 sqrt(d) times its standard deviation; ``floor`` times this radius is the least variance.
     """
     total = torch.zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
     for start in range(0, len(x), _ROWS_AT_ONCE):
-        some = torch.from_numpy(centred.apply(x[start : start + _ROWS_AT_ONCE])).double()
-        total += some.T @ some * (sums.clip * (1 - SLACK))
+        block = torch.from_numpy(centred.apply(x[start : start + _ROWS_AT_ONCE])).double()
+        total += block.T @ block * (sums.clip * (1 - SLACK))
     norms = None if audit is None else (centred.apply(audit).astype(np.float64) ** 2).sum(axis=1) * sums.clip
     upper, root = np.triu_indices(x.shape[1]), math.sqrt(2.0)
     scale = np.where(upper[0] == upper[1], 1.0, root)
@@ -77,6 +92,44 @@ def release_shape(
     values, vectors = np.linalg.eigh(moments)
     matrix = (vectors / np.sqrt(np.maximum(values, floor * radius))) @ vectors.T
     return Whitening(centred.centre, matrix.astype(np.float32))
+
+
+def release_whitening(
+    x: NDArray[Any], audit: NDArray[Any], choice: ProbeChoice, run: RecipeRun, *, noise_multiplier: float
+) -> Whitening:
+    """Release centre and shape of features x [n, d], or go on with what a run before an interruption released.
+
+    ``noise_multiplier`` is that of one release that would take the whole budget; a part p of the budget needs
+    ``noise_multiplier / sqrt(p)``. In a run with a folder each release is kept in a file. A release that is in the
+    ledger and was lost in a crash is not repeated: the whitening then does without it.
+
+    Raises InvalidInputError if the ledger has steps of the probe and the file is missing, or if it is of another run.
+    """
+    ledger, path = run.ledger, None if run.folder is None else run.folder / WHITENING
+    whitening = Whitening(np.zeros(x.shape[1]), None)
+    if path is not None and not path.exists() and ledger.steps > choice.whitening_releases:
+        raise refuse("file", str(path), "the whitening with which the steps of this run were taken; it is missing")
+    if path is not None and path.exists():
+        arrays, about = read_arrays(path)
+        if about != {"run": ledger.run}:
+            raise refuse("file", str(path), f"the whitening of run {ledger.run}")
+        whitening = Whitening(arrays["centre"], arrays.get("matrix"))
+    for number in range(ledger.steps, choice.whitening_releases):
+        sums = NoisySums(
+            ledger=ledger,
+            randomness=run.randomness,
+            clip=1.0,
+            noise_multiplier=noise_multiplier / math.sqrt(choice.shape if number else choice.centre),
+            sample_rate=1.0,
+            source="shape" if number else "centre",
+        )
+        if number:
+            whitening = release_shape(x, whitening, sums, floor=choice.floor, step=number, audit=audit)
+        else:
+            whitening = release_centre(x, sums, step=number, audit=audit)
+        if path is not None:
+            write_arrays(path, whitening.arrays(), {"run": ledger.run})
+    return whitening
 
 
 def _clipped(x: NDArray[Any], clip: float) -> FloatArray:

@@ -1,11 +1,11 @@
-"""The report: one page for whoever decides, from a ledger.
+"""The report: one page about a run, made from its ledger, for the person who decides.
 
-contents.py   what the page says, as plain values
-cards.py      its first screen
-tables.py     what its charts draw
-page.py       the page itself, with page.html, page.css and page.js
-live.py       a line about a run while it goes on
-summary.py    what `bayesdp show` prints
+contents.py     everything the page says, as plain values
+cards.py        the three figures on its first screen
+chart_data.py   the figures that its charts draw
+page.py         the page itself, with page.html, page.css and page.js
+live.py         one line about a run while it is training
+summary.py      what `bayesdp show` prints
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bayesdp.claims import RunClaims
 from bayesdp.ledger import StoredLedger
-from bayesdp.report.contents import contents
+from bayesdp.report.contents import report_contents
 from bayesdp.report.page import check_libraries, render
 from bayesdp.whole_file import write_text
 
@@ -30,9 +30,16 @@ def write_report(
     title: str | None = None,
     claims: RunClaims | None = None,
 ) -> None:
-    """Write the page of a run; nothing in it comes from training members.
+    """Write the page about a run to ``path``: one HTML file that needs no network.
 
-    ``claims`` are those of the ledger at this delta and gamma, if they were computed already. Raises OSError if the
-    file cannot be written, ImportError if plotly or jinja2 is missing.
+    Nothing on it is computed from training members. A file that is already there is replaced only when the new one is
+    complete. ``claims`` saves time if ``ledger.claims(delta, gamma)`` was computed already.
+
+    Raises:
+        InvalidInputError: For a delta or gamma out of range, and for ``claims`` that were made with other arguments or
+            before the last step of the ledger.
+        MissingLibraryError: If plotly or jinja2 is missing.
+        OSError: If the file cannot be written.
     """
-    write_text(Path(path), render(contents(ledger, delta=delta, gamma=gamma, title=title, claims=claims)))
+    check_libraries()  # before the work
+    write_text(Path(path), render(report_contents(ledger, delta=delta, gamma=gamma, title=title, claims=claims)))

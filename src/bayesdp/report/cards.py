@@ -1,4 +1,4 @@
-"""The first screen: three figures, what each means for someone who guesses, and the same in two sentences."""
+"""The first screen: three figures, what each of them means for someone who guesses, and a summary in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bayesdp.claims import RunClaims, ShareClaims
 from bayesdp.claims.claim import Claim
 from bayesdp.formatting import confidence, percent_up, round_up
 from bayesdp.properties import attack_success
-from bayesdp.report.tables import ByDelta
+from bayesdp.report.chart_data import ByDelta
 
 _WHOM = {0.99: "99 % of people", 0.5: "half of the people"}
 _KINDS = {
@@ -21,30 +21,34 @@ _KINDS = {
 }
 _EVERYONE = {
     "proved": "It holds for every data set and every person, whoever they are.",
-    "estimate": "Something that it rests on is not certain: see the note above.",
+    "estimate": "It rests on something that is not certain: see the note above.",
 }
 
 
 @dataclass(frozen=True)
 class Card:
-    """One of the three figures."""
+    """One of the three figures, for the people named in ``whom``."""
 
     whom: str
     figure: str | None
-    "None if nothing can be claimed; ``reading`` then says why."
+    "Epsilon; None if nothing can be claimed, and then ``reading`` says why."
     reading: str
+    "What the figure means: how often someone who guesses can be right."
     kind: str = ""
     beside: str = ""
-    "The other figure for the same people."
+    "The other figure for the same people, in a sentence."
 
 
-def cards(found: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Card]:
-    """For everyone, for 99 % and for half."""
-    everyone, most = found.everyone, (1 + table.everyone_distance) / 2
+def cards(claims: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Card]:
+    """Return the cards for everyone, for 99 % and for half of the people.
+
+    Where the ex-post figure of a share exceeds the worst case, the worst case is shown, which covers the share too.
+    """
+    everyone, most = claims.everyone, (1 + table.everyone_distance) / 2
     listed = [_card("For everyone", everyone, _EVERYONE.get(everyone.kind, ""), most, "")]
     for share, whom in _WHOM.items():
         whom = f"For {whom}"
-        pair = _of_share(found, share)
+        pair = _pair(claims, share)
         if pair is None:
             listed.append(Card(whom, None, "No audit records: only the figure for everyone can be given."))
             continue
@@ -52,37 +56,42 @@ def cards(found: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Car
         if pair.ex_post.reason:
             listed.append(Card(whom, None, f"No claim: {pair.ex_post.reason}.", "", beside))
         elif pair.ex_post.epsilon > everyone.epsilon:
-            note = "The figure for everyone covers them too, and is smaller than what is sure for this run alone."
+            note = "The figure for everyone covers them too, and is smaller than the one that is sure for this run."
             listed.append(_card(whom, everyone, f"{note} {beside}".strip(), most, " (as for everyone)"))
         else:
             listed.append(_card(whom, pair.ex_post, beside, most, " (as for everyone)"))
     return listed
 
 
-def summary(found: RunClaims) -> str:
-    """The first claims in plain words."""
-    everyone = found.everyone
+def summary(claims: RunClaims) -> str:
+    """Return the claims for everyone and for half of the people in two sentences."""
+    everyone = claims.everyone
     if math.isinf(everyone.epsilon):
-        said = [f"Nothing can be promised to everyone: {everyone.reason}."]
+        sentences = [f"Nothing can be promised to everyone: {everyone.reason}."]
     else:
-        said = [f"For everyone epsilon is at most {round_up(everyone.epsilon)} ({_KINDS[everyone.kind].lower()})."]
-    half = _of_share(found, 0.5)
+        kind = _KINDS[everyone.kind].lower()
+        sentences = [f"For everyone, epsilon is at most {round_up(everyone.epsilon)} ({kind})."]
+    half = _pair(claims, 0.5)
     if half is not None and half.ex_post.reason is None:
         sure, surely = half.ex_post, confidence(half.ex_post.gamma or 0.0)
-        said.append(
+        sentences.append(
             f"For at least half of people like those in the audit set, with {surely} confidence, it is at"
-            f" most {round_up(sure.epsilon)} ({_KINDS[sure.kind].lower()}); an estimate is"
+            f" most {round_up(sure.epsilon)} ({_KINDS[sure.kind].lower()}); the estimate is"
             f" {round_up(half.estimate.epsilon)}."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
-def _of_share(found: RunClaims, share: float) -> ShareClaims | None:
-    return next((one for one in found.shares if one.ex_post.share == share), None)
+def _pair(claims: RunClaims, share: float) -> ShareClaims | None:
+    return next((pair for pair in claims.shares if pair.ex_post.share == share), None)
 
 
 def _card(whom: str, claim: Claim, beside: str, most: float, if_most: str) -> Card:
-    """``most`` is how often guessing succeeds at most for anyone; ``if_most`` is said where that is what counts."""
+    """Return the card of a claim.
+
+    ``most`` bounds how often guessing succeeds for anyone; ``if_most`` is added to the reading where that bound is the
+    smaller one.
+    """
     if math.isinf(claim.epsilon):
         return Card(whom, None, f"No claim: {claim.reason}.")
     own = guessing_success(claim.epsilon, claim.delta, claim.direction)
@@ -95,10 +104,11 @@ def _card(whom: str, claim: Claim, beside: str, most: float, if_most: str) -> Ca
 
 
 def guessing_success(epsilon: float, delta: float, direction: str) -> float:
-    """How often a guess at even odds whether a person was in the data can be right, if only (epsilon, delta) is known.
+    """Return how often a guess can be right about whether a person was in the data, starting from even odds.
 
-    One direction alone bounds less: a test that flags t of those who were in the data and none of the others has
-    1 - t >= (1 - delta) e^-epsilon.
+    An upper bound from (epsilon, delta) alone: e^epsilon / (1 + e^epsilon) + delta / 2 if it holds in both directions.
+    One direction alone bounds less: a test that flags a fraction t of the people who were in the data and nobody else
+    has 1 - t >= (1 - delta) e^-epsilon, and is right in (1 + t) / 2 of all cases.
     """
     if direction == "both":
         return min(1.0, attack_success(epsilon) + delta / 2)
@@ -109,4 +119,4 @@ def _estimate_words(estimate: Claim, distance: float | None) -> str:
     if estimate.reason or distance is None:
         return ""
     success = percent_up((1 + distance) / 2)
-    return f"Estimate: {round_up(estimate.epsilon)}, with which guessing succeeds about {success} of the time."
+    return f"Estimate: {round_up(estimate.epsilon)}, at which guessing succeeds about {success} of the time."

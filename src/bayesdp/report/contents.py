@@ -1,4 +1,4 @@
-"""Everything that stands on a report, as plain values: from the audit set and from settings, never from members."""
+"""Everything a report says, as plain values: from the audit set and from settings, never from training members."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from bayesdp.claims import ClaimRequest, RunClaims, run_claims
+from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
 from bayesdp.formatting import finite_or_none
-from bayesdp.ledger import StoredLedger
-from bayesdp.ledger.caveats import CAVEATS
+from bayesdp.ledger import CAVEATS, StoredLedger
 from bayesdp.report.cards import Card, cards, summary
-from bayesdp.report.tables import ByDelta, OverTraining, by_delta, over_training, ranked
+from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_training, ranked
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
@@ -31,28 +30,28 @@ _DELTAS = tuple(float(f"{digit}e-{power}") for power in range(4, 10) for digit i
 
 @dataclass(frozen=True)
 class Contents:
-    """What the page shows."""
+    """Everything the page shows, before it is laid out."""
 
     title: str
     summary: str
     stamps: list[str]
-    "What must not be overlooked: NOT FOR RELEASE, what weakens the claims, and notes of the ledger."
+    "What nobody may overlook: NOT FOR RELEASE, what weakens the claims, and notes of the ledger."
     cards: list[Card]
     facts: list[tuple[str, str]]
     claims: list[Claim]
-    "All but those for groups, which have a table of their own."
+    "All claims except those about groups, which have a table of their own."
     delta: float
     gamma: float
     shares: dict[str, Any]
     by_delta: ByDelta
     over_training: OverTraining
     groups: list[dict[str, Any]]
-    "The largest of those with enough records for a figure."
+    "The largest groups that have enough records for a figure."
     groups_left_out: int
     reproduce: list[tuple[str, str]]
 
     def data(self) -> dict[str, Any]:
-        """What charts and slider need, for JSON."""
+        """Return what the charts and the slider need, as plain values for JSON."""
         return {
             "delta": self.delta,
             "shares": self.shares,
@@ -62,7 +61,7 @@ class Contents:
         }
 
 
-def contents(
+def report_contents(
     ledger: StoredLedger,
     *,
     delta: float = 1e-5,
@@ -72,29 +71,35 @@ def contents(
 ) -> Contents:
     """Collect everything the report shows about one run: claims, cards, tables.
 
-    ``claims`` are those of the ledger at this delta, gamma and ``SHARES``, if they were computed already.
+    ``claims`` are computed unless they are given. Raises InvalidInputError for a delta or gamma out of range, and for
+    ``claims`` that are not ``ledger.claims(delta, gamma)`` of the ledger as it is now: others could show figures that
+    the rest of the page contradicts, or figures from training members.
     """
-    asked = ClaimRequest(delta=delta, gamma=gamma, shares=SHARES)
-    found = run_claims(ledger, asked) if claims is None else claims
-    if found.everyone.delta != asked.delta or found.average.gamma != asked.gamma:
-        raise refuse("claims", "of another delta or gamma", f"those at delta={delta!r}, gamma={gamma!r}")
-    groups = _groups(found)
-    table = by_delta(ledger, found.figures, sorted({*_DELTAS, asked.delta}), SHARES, asked.gamma)
+    request = ClaimRequest(delta=delta, gamma=gamma, shares=SHARES)
+    if claims is None:
+        claims = compute_claims(ledger, request)
+    elif claims.request != request:
+        expected = f"ledger.claims(delta={request.delta!r}, gamma={request.gamma!r}) without other options"
+        raise refuse("claims", claims.request, expected)
+    elif claims.seal != ledger.seal:
+        raise refuse("claims.seal", claims.seal, f"{ledger.seal}, the seal of the ledger: make the claims again")
+    groups = _groups(claims)
+    table = by_delta(ledger, claims.figures, sorted({*_DELTAS, request.delta}), SHARES, request.gamma)
     return Contents(
         title=title or _title(ledger),
-        summary=summary(found),
+        summary=summary(claims),
         stamps=[*_stamps(ledger), *ledger.notes],
-        cards=cards(found, table, SHARES),
+        cards=cards(claims, table, SHARES),
         facts=_facts(ledger),
-        claims=replace(found, groups={}).all(),
-        delta=asked.delta,
-        gamma=asked.gamma,
-        shares=_by_share(found, asked.gamma) if ledger.audit_records else {},
-        by_delta=_as_claimed(table, found),
-        over_training=over_training(ledger, found.figures, asked.delta, SHARES, asked.gamma),
+        claims=replace(claims, groups={}).all(),
+        delta=request.delta,
+        gamma=request.gamma,
+        shares=_by_share(claims, request.gamma) if ledger.audit_records else {},
+        by_delta=_as_claimed(table, claims),
+        over_training=over_training(ledger, claims.figures, request.delta, SHARES, request.gamma),
         groups=groups,
-        groups_left_out=len(found.groups) - len(groups),
-        reproduce=_reproduce(ledger, asked, title),
+        groups_left_out=len(claims.groups) - len(groups),
+        reproduce=_reproduce(ledger, request, title),
     )
 
 
@@ -105,18 +110,18 @@ def _title(ledger: StoredLedger) -> str:
 
 def _stamps(ledger: StoredLedger) -> list[str]:
     weakened = {
-        "everything": "No figure on this page is more than an estimate",
-        "audit": "Figures for shares of people are no more than estimates",
+        "everything": "Every figure on this page is only an estimate",
+        "audit": "Figures for shares of people are only estimates",
     }
     caveats = ledger.history.caveats
-    seeded = "NOT FOR RELEASE: noise came from a seed that was given, and whoever knows it can subtract the noise."
+    seeded = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."
     listed = [CAVEATS[name] for name in caveats]
-    said = [
-        f"{weakened[one.weakens]}, also where it says sure. The reason: {one.text}."
-        for one in listed
-        if one.weakens in weakened
+    stamps = [
+        f'{weakened[caveat.weakens]}, even where it says "sure". The reason: {caveat.text}.'
+        for caveat in listed
+        if caveat.weakens in weakened
     ]
-    return [seeded] * ("seeded" in caveats) + said
+    return [seeded] * ("seeded" in caveats) + stamps
 
 
 def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
@@ -124,18 +129,18 @@ def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
     facts = [("Steps", f"{history.steps:,}")]
     if history.first_time is not None and history.last_time is not None:
         facts.append(("Trained", f"{_time(history.first_time)} to {_time(history.last_time)} (UTC)"))
-    for one in history.stretches[:3]:
+    for stretch in history.stretches[:3]:
         noise = (
-            f"{one.noise_std:g}"
-            if one.clip is None
-            else f"{one.noise_std / one.clip:.4g} times the clip bound {one.clip:g}"
+            f"{stretch.noise_std:g}"
+            if stretch.clip is None
+            else f"{stretch.noise_std / stretch.clip:.4g} times the clip bound {stretch.clip:g}"
         )
         rate = (
             "all records at every step"
-            if one.sample_rate == 1
-            else f"each record with probability {one.sample_rate:.4g}"
+            if stretch.sample_rate == 1
+            else f"each record with probability {stretch.sample_rate:.4g}"
         )
-        facts.append((f"Noise, steps {one.first} to {one.first + one.steps - 1}", f"{noise}; {rate}"))
+        facts.append((f"Noise, steps {stretch.first} to {stretch.first + stretch.steps - 1}", f"{noise}; {rate}"))
     if len(history.stretches) > 3:
         facts.append(("Noise", f"and {len(history.stretches) - 3} more changes of settings"))
     facts.append(("Audit records", f"{ledger.audit_records:,} people who were not trained on"))
@@ -143,7 +148,7 @@ def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
 
 
 def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> list[tuple[str, str]]:
-    """What the run says about itself, what is nested after the rest, with readable names."""
+    """Return what the run says about itself as (readable name, value), nested values after the others."""
     facts: list[tuple[str, str]] = []
     nested: list[tuple[str, str]] = []
     for key, value in given.items():
@@ -154,26 +159,26 @@ def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> lis
     return [*facts, *nested]
 
 
-def _by_share(found: RunClaims, gamma: float) -> dict[str, Any]:
-    ex_post = ranked(found.figures.ex_post, _FINE_SHARES, gamma)
-    estimate = ranked(found.figures.estimates, _FINE_SHARES, gamma)
-    worst = finite_or_none(found.everyone.epsilon)
+def _by_share(claims: RunClaims, gamma: float) -> dict[str, Any]:
+    ex_post = ranked(claims.figures.ex_post, _FINE_SHARES, gamma)
+    estimate = ranked(claims.figures.estimates, _FINE_SHARES, gamma)
+    worst = finite_or_none(claims.everyone.epsilon)
     return {"shares": list(_FINE_SHARES), "ex_post": ex_post, "estimate": estimate, "everyone": worst}
 
 
-def _as_claimed(table: ByDelta, found: RunClaims) -> ByDelta:
-    """At the delta of the claims, the figures of the claims: computed alone they are a little tighter."""
-    place = table.deltas.index(found.everyone.delta)
-    table.everyone[place] = finite_or_none(found.everyone.epsilon)
-    for number, pair in enumerate(found.shares):
+def _as_claimed(table: ByDelta, claims: RunClaims) -> ByDelta:
+    """Put the claims' own figures into the table at their delta: computed for one delta, they are a little tighter."""
+    place = table.deltas.index(claims.everyone.delta)
+    table.everyone[place] = finite_or_none(claims.everyone.epsilon)
+    for number, pair in enumerate(claims.shares):
         for column, claim in ((table.ex_post[number], pair.ex_post), (table.estimate[number], pair.estimate)):
             column[place] = finite_or_none(claim.epsilon)
     return table
 
 
-def _groups(found: RunClaims) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for name, pairs in found.groups.items():
+def _groups(claims: RunClaims) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for name, pairs in claims.groups.items():
         figures = [
             {
                 "share": pair.ex_post.share,
@@ -182,19 +187,19 @@ def _groups(found: RunClaims) -> list[dict[str, Any]]:
             }
             for pair in pairs
         ]
-        if any(one["ex_post"] is not None for one in figures):
-            rows.append({"name": name, "records": pairs[0].ex_post.samples, "figures": figures})
-    largest = sorted(rows, key=lambda row: -row["records"])[:_MOST_GROUPS]
-    return [row for row in rows if row in largest]
+        if any(figure["ex_post"] is not None for figure in figures):
+            lines.append({"name": name, "records": pairs[0].ex_post.samples, "figures": figures})
+    largest = sorted(lines, key=lambda line: -line["records"])[:_MOST_GROUPS]
+    return [line for line in lines if line in largest]
 
 
-def _reproduce(ledger: StoredLedger, asked: ClaimRequest, title: str | None) -> list[tuple[str, str]]:
-    shares = ",".join(f"{share:g}" for share in asked.shares)
-    same = f"run.ledger --delta {asked.delta!r} --gamma {asked.gamma!r}"
+def _reproduce(ledger: StoredLedger, request: ClaimRequest, title: str | None) -> list[tuple[str, str]]:
+    shares = ",".join(f"{share:g}" for share in request.shares)
+    arguments = f"run.ledger --delta {request.delta!r} --gamma {request.gamma!r}"
     titled = "" if title is None else f" --title {shlex.quote(title)}"
     return [
-        ("All claims", f"bayesdp claims {same} --shares {shares}"),
-        ("This page", f"bayesdp report {same}{titled} -o report.html"),
+        ("All claims", f"bayesdp claims {arguments} --shares {shares}"),
+        ("This page", f"bayesdp report {arguments}{titled} -o report.html"),
         ("Is the ledger complete and unchanged?", f"bayesdp verify run.ledger --seal {ledger.seal}"),
         ("Run", ledger.run),
         ("Written by", f"bayesdp {__version__}"),

@@ -1,4 +1,4 @@
-"""A line about a run while it goes on: what it has cost everyone so far, and what is sure for most people."""
+"""One line about a run while it is training: epsilon so far, for everyone and for most people."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import percent, round_up
 from bayesdp.ledger import StoredLedger
 
-_PART = 0.02  # of the time that passes, at most, is spent on figures
-_SECONDS = 0.5  # between one figure and the next, at least
+_PART = 0.02  # the largest part of the time that may be spent on figures
+_SECONDS = 0.5  # the shortest time between two computations
 
 
 class LiveView:
-    """Figures of a ledger that is being written, computed again only when that costs next to nothing."""
+    """A line of figures about a ledger that is being written, cheap enough to ask for at every step.
+
+    Figures are computed again after half a second at the earliest, and take at most 2 % of the time. They are those of
+    ``Ledger.claims`` so far: the bound for everyone, and the ex-post epsilon for ``share`` of the people, with
+    confidence 1 - ``gamma``, if there are enough audit records. Raises InvalidInputError for values out of range.
+    """
 
     def __init__(
         self,
@@ -37,7 +42,7 @@ class LiveView:
         self._line = ""
 
     def line(self) -> str:
-        """The figures in words: the last ones, or new ones if it is time."""
+        """Return the figures in words: new ones if it is time for them, otherwise the previous ones."""
         started = self._clock()
         if started >= self._due:
             self._line = self._words()
@@ -46,14 +51,14 @@ class LiveView:
         return self._line
 
     def show(self) -> None:
-        """Write the line over the one before, on a terminal."""
+        """Write the line over the previous one if stderr is a terminal; otherwise do nothing."""
         before = self._line
         if sys.stderr.isatty() and self.line() != before:
             sys.stderr.write(f"\r\x1b[K{self._line}")
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the last line."""
+        """End the last line, so that it stays on the terminal."""
         if sys.stderr.isatty() and self._line:
             sys.stderr.write("\n")
 
@@ -66,12 +71,12 @@ class LiveView:
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
         sure = self._sure()
         if sure is not None:
-            words += f", {_figure(min(sure, everyone))} for {percent(self._share)}"
+            words += f", {_figure(min(sure, everyone))} for {percent(self._share)} of people"
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
         return f"{words} (delta {self._delta:g}){seeded}"
 
     def _sure(self) -> float | None:
-        """Ex-post for the share; None if there are too few audit records."""
+        """Return the ex-post epsilon of the share; None if there are too few audit records."""
         if not self._ledger.audit_records:
             return None
         return share_epsilon(ex_post_epsilons(self._ledger.costs(ORDERS), self._delta), self._share, self._gamma)

@@ -4,7 +4,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
   const percent = (share) => +(100 * share).toPrecision(6) + " %";
   const whom = (share) => (share === 0.5 ? "half" : percent(share)) + " of people";
-  // as the library prints: three digits, never rounded down
+  // Three digits, never rounded down: the same figures as the library prints.
   const up = (value) => {
     if (value === null) return "no claim";
     if (value === 0) return "0";
@@ -26,7 +26,7 @@
   let place = data.by_delta.deltas.indexOf(data.delta);
   const charts = {
     shares: () => {
-      const { shares, ex_post, estimate: guessed, everyone: worst } = data.shares, x = shares.map((one) => 100 * one);
+      const { shares, ex_post, estimate: guessed, everyone: worst } = data.shares, x = shares.map((share) => 100 * share);
       return [[line("everyone: the ceiling", [0, 100], [worst, worst], { ...everyone(), mode: "lines" }), line("sure for this run", x, ex_post, sure("solid")), line("estimate", x, guessed, estimate("solid"))],
         layout(axis("share of people (%)", { range: [0, 100] }), axis("epsilon at most", { rangemode: "tozero" }))];
     },
@@ -62,7 +62,7 @@
         layout(axis("", { tickmode: "array", tickvals: names.map((_, n) => n), ticktext: names.map(plain) }), axis("epsilon at most", { rangemode: "tozero" }))];
     },
   };
-  // Plotly reads some tags inside text: shown as they are
+  // Plotly interprets some tags inside text; escaped, they are shown literally.
   function plain(text) { return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;"); }
 
   const shown = Object.keys(charts).filter((name) => document.getElementById("chart-" + name));
@@ -72,8 +72,8 @@
   function figures() {
     const table = data.by_delta, parts = ["delta = " + plainNumber(table.deltas[place]), "everyone " + up(table.everyone[place])];
     table.shares.forEach((share, n) => {
-      const sureOne = table.ex_post[n][place], guessed = table.estimate[n][place];
-      if (sureOne !== null || guessed !== null) parts.push(whom(share) + ": sure " + up(sureOne) + ", estimate " + up(guessed));
+      const certain = table.ex_post[n][place], guessed = table.estimate[n][place];
+      if (certain !== null || guessed !== null) parts.push(whom(share) + ": sure " + up(certain) + ", estimate " + up(guessed));
     });
     document.getElementById("delta-figures").textContent = parts.join("; ");
     document.getElementById("delta-slider").setAttribute("aria-valuetext", "delta " + plainNumber(table.deltas[place]));
@@ -82,24 +82,24 @@
   function move(to) { place = to; slider.value = String(to); figures(); draw("delta"); }
   slider.addEventListener("input", () => { typed.value = plainNumber(data.by_delta.deltas[+slider.value]); move(+slider.value); });
   typed.addEventListener("change", () => {
-    // the nearest delta of the table that is not above what was typed: the private side
+    // The largest delta in the table that is not above what was typed: the safe side.
     const wanted = Number(typed.value), deltas = data.by_delta.deltas;
-    const found = wanted > 0 ? deltas.findLastIndex((one) => one <= wanted * (1 + 1e-9)) : -1;
-    typed.setAttribute("aria-invalid", String(found < 0));
-    if (found >= 0) move(found); else document.getElementById("delta-figures").textContent = "No figures for this delta; the least is " + deltas[0] + ".";
+    const nearest = wanted > 0 ? deltas.findLastIndex((delta) => delta <= wanted * (1 + 1e-9)) : -1;
+    typed.setAttribute("aria-invalid", String(nearest < 0));
+    if (nearest >= 0) move(nearest); else document.getElementById("delta-figures").textContent = "No figures for this delta; the smallest is " + deltas[0] + ".";
   });
   document.getElementById("slider-form").addEventListener("submit", (event) => event.preventDefault());
   figures();
   drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  // Paper is narrow, and nobody can open what is folded.
+  // Paper is narrow, and nobody can unfold details on it.
   const folded = [...document.querySelectorAll("details:not([open])")];
   addEventListener("beforeprint", () => {
-    folded.forEach((one) => (one.open = true));
+    folded.forEach((details) => (details.open = true));
     shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 300 }); });
   });
   addEventListener("afterprint", () => {
-    folded.forEach((one) => (one.open = false));
+    folded.forEach((details) => (details.open = false));
     shown.forEach((name) => Plotly.relayout("chart-" + name, { width: null, height: null, autosize: true }));
   });
 })();

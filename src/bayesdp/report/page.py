@@ -1,7 +1,7 @@
-"""The page: contents, charts and scripts in one file that asks nobody for anything.
+"""The page: contents, charts and scripts in one HTML file that loads nothing else.
 
-Everything that may come from a user is text: Jinja escapes it, and what scripts read is JSON in which no tag can begin.
-The Content-Security-Policy lets only the two scripts run that are on the page, by their hashes.
+Everything that may come from a user is text: Jinja escapes it, and scripts read it from JSON in which no tag can begin.
+The Content-Security-Policy allows only the two scripts on the page to run, identified by their hashes.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from typing import Any
 from bayesdp.claims.statement import statement
 from bayesdp.formatting import confidence, percent, round_up
 from bayesdp.optional import needs
+from bayesdp.report.chart_data import Column
 from bayesdp.report.contents import SHARES, Contents
-from bayesdp.report.tables import Column
 
 _ABOVE = (
-    "What is sure for one run asks for more than the ceiling does, and may lie above it; those people are covered by "
-    "the ceiling."
+    "What is sure for one run is a stricter statement than the ceiling and may lie above it; those people are covered "
+    "by the ceiling."
 )
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What stands around a chart: its name in the script, words for those who cannot see it, its figures."""
+    """The text around a chart, and its figures as a table."""
 
     name: str
+    "By which the script finds it."
     title: str
     text: str
     alt: str
+    "A description for those who cannot see the chart."
     heads: list[str]
-    rows: list[list[str]]
+    lines: list[list[str]]
 
 
 def check_libraries() -> None:
-    """Raise MissingLibraryError if a library is missing that a report needs."""
+    """Raise MissingLibraryError if a library that a report needs is missing."""
     with needs("report", "the report"):
         import jinja2  # noqa: F401  # pyright: ignore[reportUnusedImport]
         import plotly  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 def render(page: Contents) -> str:
-    """Return the page as HTML."""
+    """Return the page as HTML. Raises MissingLibraryError if plotly or jinja2 is missing."""
     check_libraries()
     import jinja2
     from markupsafe import Markup
@@ -87,7 +89,7 @@ def _hash(script: str) -> str:
 
 
 def _json(data: dict[str, Any]) -> str:
-    """JSON in which no tag begins or ends."""
+    """Return JSON in which no HTML tag can begin or end."""
     text = json.dumps(data, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -104,24 +106,23 @@ def _charts(page: Contents) -> list[Chart]:
 
 
 def _shares(page: Contents) -> Chart:
-    found = page.shares
-    rows = [
+    table = page.shares
+    lines = [
         [percent(share), _figure(sure), _figure(estimate)]
-        for share, sure, estimate in zip(found["shares"], found["ex_post"], found["estimate"], strict=True)
+        for share, sure, estimate in zip(table["shares"], table["ex_post"], table["estimate"], strict=True)
     ]
-    half = found["shares"].index(0.5)
+    half = table["shares"].index(0.5)
     return Chart(
         "shares",
-        "How many people have which epsilon",
-        "Most people leave fewer traces than the worst case allows for. The ceiling holds for everyone. The other "
-        "lines: what is sure for the run that took place, and what its privacy would be if the exposures had been "
-        f"fixed beforehand, an estimate. {_ABOVE} Each point holds by itself with {confidence(page.gamma)} confidence, "
-        "not all of them together.",
-        f"Epsilon over shares of people. Everyone: {_figure(found['everyone'])}. Half: sure "
-        f"{_figure(found['ex_post'][half])}, "
-        f"estimate {_figure(found['estimate'][half])}.",
+        "Epsilon by share of people",
+        "Most people leave fewer traces than the worst case allows for. The ceiling holds for everyone. The other two "
+        "lines show what is sure for the run that took place, and an estimate: what its privacy would be if the "
+        f"exposures had been fixed beforehand. {_ABOVE} Each point holds by itself with {confidence(page.gamma)} "
+        "confidence; they need not all hold together.",
+        f"Epsilon by share of people. Everyone: {_figure(table['everyone'])}. Half: sure "
+        f"{_figure(table['ex_post'][half])}, estimate {_figure(table['estimate'][half])}.",
         ["share of people", "sure for this run", "estimate"],
-        rows,
+        lines,
     )
 
 
@@ -132,8 +133,8 @@ def _training(page: Contents) -> Chart:
     return Chart(
         "training",
         "Epsilon over training",
-        f"Every step costs a little. {_ABOVE} The figures on the way are computed from what the ledger has kept at "
-        "these steps, rounded up.",
+        f"Every step costs a little. {_ABOVE} Figures before the last step are computed from what the ledger kept at "
+        "these points, rounded up.",
         f"Epsilon over {run.steps[-1] if run.steps else 0} steps; for everyone it ends at "
         f"{_figure(run.everyone[-1] if run.everyone else None)}.",
         ["step", *heads],
@@ -148,12 +149,12 @@ def _exposure(page: Contents) -> Chart:
     return Chart(
         "exposure",
         "How exposed audit records were",
-        "Exposure is the norm of a person's gradient over the noise. Here, for shares of people: what it has cost from "
-        "the beginning up to each step, as a part of the most that clipping allows, taken as a root, which is about "
-        "the root mean square of the norms; and how many norms were clipped since the point before. Low lines: most "
-        "people contribute little.",
-        f"Exposure of audit records over training. At the end half are at most at {last[0]} of what is possible, "
-        f"99 % at {last[2]}; norms clipped: {last[3]}.",
+        "Exposure is the norm of a person's gradient divided by the noise. The chart shows, for shares of people, the "
+        "exposure from the beginning up to each step as a percentage of the most that clipping allows (the root of "
+        "the cost so far over the highest possible cost, about the root mean square of the norms), and how many norms "
+        "were clipped since the previous point. Low lines mean that most people contribute little.",
+        f"Exposure of audit records over training. At the end, half are at {last[0]} or less of what is possible, "
+        f"99 % at {last[2]} or less; norms clipped: {last[3]}.",
         ["step", "half at most", "90 % at most", "99 % at most", "norms clipped"],
         [[str(step), *(_percent(column[n]) for column in columns)] for n, step in enumerate(run.steps)],
     )
@@ -170,10 +171,10 @@ def _delta(page: Contents) -> Chart:
     return Chart(
         "delta",
         "Epsilon against delta",
-        "delta is the probability that the guarantee may fail: a smaller one asks for a larger epsilon. Move the "
-        "slider; a delta that is typed is taken as the next smaller one of the table, so that the figures stay on the "
-        f"safe side. {_ABOVE}",
-        f"Epsilon over delta from {table.deltas[0]:g} to {table.deltas[-1]:g}; for everyone "
+        "delta is the probability that the guarantee may fail: a smaller delta means a larger epsilon. Move the "
+        "slider, or type a delta: the next smaller one in the table is used, so that the figures stay on the safe "
+        f"side. {_ABOVE}",
+        f"Epsilon for deltas from {table.deltas[0]:g} to {table.deltas[-1]:g}; for everyone "
         f"{_figure(table.everyone[place])} at {page.delta:g}.",
         heads,
         [[f"{delta:g}", *(_figure(column[n]) for column in columns)] for n, delta in enumerate(table.deltas)],
@@ -181,11 +182,11 @@ def _delta(page: Contents) -> Chart:
 
 
 def _groups(page: Contents) -> Chart:
-    rows = [
+    lines = [
         [
             group["name"],
             str(group["records"]),
-            *(_figure(one[what]) for one in group["figures"] for what in ("ex_post", "estimate")),
+            *(_figure(figure[what]) for figure in group["figures"] for what in ("ex_post", "estimate")),
         ]
         for group in page.groups
     ]
@@ -195,15 +196,16 @@ def _groups(page: Contents) -> Chart:
     return Chart(
         "groups",
         "Groups of people",
-        "The same for each group of audit records that was named: claims of the same kinds, direction and confidence."
+        "Claims of the same kinds, direction and confidence for each group of audit records."
         + (
             f" {page.groups_left_out} more with fewer records, or too few for any claim, are not shown."
             if page.groups_left_out
             else ""
         ),
-        f"Epsilon for half and for 90 % of {len(page.groups)} groups; the figures are in the table below.",
+        f"Epsilon for half and for 90 % of the people in each of {len(page.groups)} groups; the table below has the "
+        "figures.",
         heads,
-        rows,
+        lines,
     )
 
 
@@ -216,7 +218,7 @@ def _percent(value: float | None) -> str:
 
 
 def _at_delta(page: Contents) -> str:
-    """What the slider says before it is moved, for readers without scripts."""
+    """Return the figures at the page's delta in words: what the slider shows before it is moved, or without scripts."""
     table = page.by_delta
     place = table.deltas.index(page.delta)
     parts = [f"delta = {page.delta:g}", f"everyone {_figure(table.everyone[place])}"]

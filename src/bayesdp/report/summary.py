@@ -1,4 +1,4 @@
-"""What ``bayesdp show`` prints: a ledger in figures, nothing of which comes from training members unless asked for."""
+"""A ledger in figures: what ``bayesdp show`` prints. Nothing comes from training members unless it is requested."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from bayesdp import validation
 from bayesdp.claims.everyone import ledger_worst_case
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.formatting import finite_or_none, round_up
-from bayesdp.ledger import SNAPSHOT_LAMBDAS, StoredLedger
-from bayesdp.ledger.history import Stretch
+from bayesdp.ledger import SNAPSHOT_LAMBDAS, StoredLedger, Stretch
 from bayesdp.validation import FloatArray
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 1.0)
@@ -21,9 +20,12 @@ _MOST_STRETCHES = 100
 
 
 def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False) -> dict[str, Any]:
-    """Plain values for JSON; ``private`` adds what the batches show about training members."""
+    """Return steps, settings, worst case at ``delta`` and audit figures of a ledger as plain values for JSON.
+
+    ``private`` adds what the batches reveal about training members. Raises InvalidInputError for a bad delta.
+    """
     history, delta = ledger.history, validation.probability("delta", delta)
-    stretches = [_stretch(one) for one in history.stretches]
+    stretches = [_stretch(stretch) for stretch in history.stretches]
     values: dict[str, Any] = {
         "ledger": ledger.path,
         "run": ledger.run,
@@ -47,7 +49,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
 
 
 def words(values: dict[str, Any]) -> str:
-    """The most important figures of a summary as lines of text."""
+    """Return the most important figures of a ``summary`` as lines of text."""
     worst = values["worst_case"]
     epsilon = "none" if worst["epsilon"] is None else f"{round_up(worst['epsilon'], 4)} at delta = {worst['delta']:g}"
     lines = [
@@ -55,11 +57,11 @@ def words(values: dict[str, Any]) -> str:
         *(f"  {note}" for note in values["notes"]),
         f"  for everyone: epsilon = {epsilon} ({worst['accountant']})",
     ]
-    for one in values["settings"]:
-        clip = "no clip" if one["clip"] is None else f"clip {one['clip']:g}"
-        last = one["first"] + one["steps"] - 1
-        where = f"steps {one['first']} to {last}"
-        lines.append(f"  {where}: noise {one['noise_std']:g}, {clip}, sampling rate {one['sample_rate']:g}")
+    for stretch in values["settings"]:
+        clip = "no clip" if stretch["clip"] is None else f"clip {stretch['clip']:g}"
+        last = stretch["first"] + stretch["steps"] - 1
+        where = f"steps {stretch['first']} to {last}"
+        lines.append(f"  {where}: noise {stretch['noise_std']:g}, {clip}, sampling rate {stretch['sample_rate']:g}")
     if values["settings_left_out"]:
         lines.append(f"  ... and {values['settings_left_out']} more changes of settings")
     audit = values["audit"]
@@ -70,22 +72,22 @@ def words(values: dict[str, Any]) -> str:
         if audit["share_clipped"] is not None:
             lines.append(f"  above the clip bound: {audit['share_clipped']:.1%} of their norms")
         if audit["rounding_at_most"] is not None:
-            lines.append(f"  rounding has added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon")
+            lines.append(f"  rounding added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon")
     else:
         lines.append("  no audit records: the worst case is all that can be claimed")
     return "\n".join(lines)
 
 
-def _stretch(one: Stretch) -> dict[str, Any]:
+def _stretch(stretch: Stretch) -> dict[str, Any]:
     return {
-        "first": one.first,
-        "steps": one.steps,
-        "noise_std": one.noise_std,
-        "clip": one.clip,
-        "noise_multiplier": None if one.clip is None else one.noise_std / one.clip,
-        "sample_rate": one.sample_rate,
-        "planned_batch": one.planned_batch,
-        "source": one.source,
+        "first": stretch.first,
+        "steps": stretch.steps,
+        "noise_std": stretch.noise_std,
+        "clip": stretch.clip,
+        "noise_multiplier": None if stretch.clip is None else stretch.noise_std / stretch.clip,
+        "sample_rate": stretch.sample_rate,
+        "planned_batch": stretch.planned_batch,
+        "source": stretch.source,
     }
 
 
@@ -113,12 +115,12 @@ def _exposure_quantiles(ledger: StoredLedger) -> dict[str, float | None]:
     if not len(counts):
         return {}
     reached = np.cumsum(counts) / counts.sum()
-    found = [exposures[min(int(np.searchsorted(reached, q - 1e-12)), len(exposures) - 1)] for q in QUANTILES]
-    return {f"{q:g}": None if math.isinf(e) else float(e) for q, e in zip(QUANTILES, found, strict=True)}
+    quantiles = [exposures[min(int(np.searchsorted(reached, q - 1e-12)), len(exposures) - 1)] for q in QUANTILES]
+    return {f"{q:g}": None if math.isinf(e) else float(e) for q, e in zip(QUANTILES, quantiles, strict=True)}
 
 
 def _quantile(costs: FloatArray, share: float) -> FloatArray:
-    """The cost, [L], that a share of records does not exceed."""
+    """Return the costs [L] that a share of the records [m, L] does not exceed, at each order."""
     rank = math.ceil(share * len(costs) - 1e-9)
     return np.sort(costs, axis=0)[rank - 1]
 

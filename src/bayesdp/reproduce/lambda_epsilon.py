@@ -10,7 +10,7 @@ import numpy as np
 from bayesdp.guarantees.worst_case import epsilon as worst_case
 from bayesdp.mechanisms import SubsampledGaussian
 from bayesdp.profiles.conversion import log_constant
-from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
+from bayesdp.reproduce.experiment import ExperimentOptions, Result, Verdict, rounded
 
 TITLE = "The order lambda (supplement)"
 SECONDS = 5.0
@@ -19,8 +19,11 @@ _RATE, _STEPS, _DELTA = 64 / 60_000, 10_000, 1e-5
 _LAMBDAS = np.arange(1.0, 50.0)
 
 
-def compute(options: Options) -> Found:
-    """Epsilon at each order, by Chernoff as published and by the tighter conversion; and without any order."""
+def compute(options: ExperimentOptions) -> Result:
+    """Return epsilon at each order by Chernoff, as published, and by the tighter conversion; RDP and PLD beside them.
+
+    There is no chance in it, and a trial computes all of it.
+    """
     mechanism = SubsampledGaussian(sample_rate=_RATE)
     lines: list[dict[str, Any]] = []
     for clip in options.track(CLIPS):
@@ -32,8 +35,8 @@ def compute(options: Options) -> Found:
         lines.append(
             {
                 "clip": clip,
-                "published": short(published),
-                "improved": short(improved),
+                "published": rounded(published),
+                "improved": rounded(improved),
                 "best_lambda": int(_LAMBDAS[best]),
                 "best": float(f"{published[best]:.8g}"),
                 "best_improved": float(f"{improved.min():.8g}"),
@@ -45,11 +48,11 @@ def compute(options: Options) -> Found:
     return {"settings": settings, "lambdas": _LAMBDAS.astype(int).tolist(), "lines": lines}
 
 
-def draw(found: Found, figure: Any) -> None:
-    """One line for each clip bound, and the exact value as a level."""
+def draw(result: Result, figure: Any) -> None:
+    """Draw a curve over lambda for each clip bound, and its PLD epsilon, which needs no order, as a level."""
     axis = figure.subplots()
-    for line, colour in zip(found["lines"], ("tab:blue", "tab:orange", "tab:green"), strict=True):
-        axis.semilogy(found["lambdas"], line["published"], color=colour, label=f"C = {line['clip']:g}, as published")
+    for line, colour in zip(result["lines"], ("tab:blue", "tab:orange", "tab:green"), strict=True):
+        axis.semilogy(result["lambdas"], line["published"], color=colour, label=f"C = {line['clip']:g}, as published")
         if line["pld"] is not None:
             axis.axhline(line["pld"], color=colour, linestyle=":", label=f"C = {line['clip']:g}, PLD")
     axis.set_ylim(1e-2, 1e2)
@@ -58,38 +61,30 @@ def draw(found: Found, figure: Any) -> None:
     axis.legend(fontsize=8)
 
 
-def story(found: Found) -> str:
-    """The minima in a table."""
-    heads = [
-        "C",
-        "best lambda",
-        "epsilon there, as published",
-        "tighter conversion",
-        "RDP, dp-accounting's orders",
-        "PLD",
+def template_values(result: Result) -> dict[str, Any]:
+    """Return the lines of the table of minima."""
+    lines = [
+        [
+            f"{line['clip']:g}",
+            line["best_lambda"],
+            f"{line['best']:.5f}",
+            *(line[name] for name in ("best_improved", "rdp", "pld")),
+        ]
+        for line in result["lines"]
     ]
-    rows = [
-        [f"{one['clip']:g}", one["best_lambda"], f"{one['best']:.5f}", one["best_improved"], one["rdp"], one["pld"]]
-        for one in found["lines"]
-    ]
-    return f"""q = 64/60000, sigma = 1, 10,000 steps, delta 1e-5.
-
-{table(heads, rows)}
-
-The order matters, and the best one moves up as the signal-to-noise ratio goes down. Privacy loss distributions need no
-order at all."""
+    return {"lines": lines}
 
 
-def verdicts(found: Found) -> list[Verdict]:
-    """On the effect of the order."""
-    lowest = min(found["lines"], key=lambda line: line["clip"])
+def verdicts(result: Result) -> list[Verdict]:
+    """Judge what the paper says of the order, at the lowest signal-to-noise ratio."""
+    lowest = min(result["lines"], key=lambda line: line["clip"])
     return [
         Verdict(
-            says="Epsilon depends on lambda, and at low signal-to-noise ratios the best lambda is far out.",
-            as_published=lowest["best_lambda"] == max(found["lambdas"]),
+            says="Epsilon depends on lambda, and at low signal-to-noise ratios the best lambda is large.",
+            as_published=lowest["best_lambda"] == max(result["lambdas"]),
             accounted_right=None,
-            why=f"At C = {lowest['clip']:g} the best is at the end of the grid, {lowest['best_lambda']}, with "
-            f"{lowest['best']:.3g}; RDP at dp-accounting's orders gives {lowest['rdp']:.3g}, privacy loss "
-            f"distributions {lowest['pld']:.3g}.",
+            why=f"At C = {lowest['clip']:g} the best lambda is the last of the grid, {lowest['best_lambda']}, and "
+            f"gives {lowest['best']:.3g}. RDP gives {lowest['rdp']:.3g} at dp-accounting's orders, and privacy loss "
+            f"distributions give {lowest['pld']:.3g}.",
         )
     ]

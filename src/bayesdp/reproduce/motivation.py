@@ -1,7 +1,7 @@
-"""The example of section 3: incomes of a small town, one of them far above the rest, and an attacker who guesses.
+"""The example of section 3: the incomes of a small town, one of them far above the rest, and an attacker who guesses.
 
 The mean income is released with Laplace noise that hides the largest income with epsilon_0. The attacker sees the mean,
-knows everyone else, and decides whether the rich person lives in the town. And what about the others?
+knows everyone else's income, and decides whether the rich person lives in the town. What does that leave the others?
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp.properties import attack_success
-from bayesdp.reproduce.experiment import Found, Options, Verdict, short, table
+from bayesdp.reproduce.experiment import ExperimentOptions, Result, Verdict, rounded
 from bayesdp.validation import FloatArray
 
 TITLE = "The income example (section 3)"
@@ -21,29 +21,33 @@ EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 _RESIDENTS = 1000
 _RATIO = 1000.0  # the rich person's income over the median
 _SHARES = (0.5, 0.9, 0.99)
-_TAIL = 0.5  # the attacker also says "present" only if the mean is above so many scales beyond the income's effect
+_TAIL = 0.5  # a mean is "very high" if it exceeds the rich person's effect by this many noise scales
 
 
-def compute(options: Options) -> Found:
-    """How often the attacker is right, and the epsilon of everyone else."""
+def compute(options: ExperimentOptions) -> Result:
+    """Return how often the attacker is right at each epsilon, and how the others' incomes compare with the largest."""
     rng = np.random.default_rng(options.seed)
     incomes = rng.lognormal(0.0, 0.6, _RESIDENTS)
-    others = incomes / (_RATIO * float(np.median(incomes)))  # as parts of the largest, which noise must hide
+    others = incomes / (_RATIO * float(np.median(incomes)))  # as parts of the largest, which the noise must hide
     trials = 20_000 if options.small else 2_000_000
-    rows = [_guess(epsilon, trials, rng) for epsilon in options.track(EPSILONS)]
+    attacks = [_attack(epsilon, trials, rng) for epsilon in options.track(EPSILONS)]
     return {
         "settings": {"seed": options.seed, "residents": _RESIDENTS, "ratio": _RATIO, "trials": trials},
-        "attacks": rows,
-        "others": {"shares": list(_SHARES), "parts": short(np.quantile(others, share) for share in _SHARES)},
+        "attacks": attacks,
+        "others": {"shares": list(_SHARES), "parts": rounded(np.quantile(others, share) for share in _SHARES)},
     }
 
 
-def _guess(epsilon: float, trials: int, rng: np.random.Generator) -> dict[str, float]:
-    """The mean without the rich person is 0 and with them 1, in units of their effect; noise of scale 1/epsilon."""
+def _attack(epsilon: float, trials: int, rng: np.random.Generator) -> dict[str, float]:
+    """Simulate the attack from even odds: the mean is 0 without the rich person, 1 with them; noise of scale 1/epsilon.
+
+    Units are those of the rich person's effect on the mean. The attacker either always guesses, or only where the mean
+    is so high that it is e^epsilon times as likely with the person as without.
+    """
     present = rng.random(trials) < 0.5
     mean: FloatArray = present + rng.laplace(0.0, 1 / epsilon, trials)
     guessed = mean > 0.5  # Bayes-optimal from even odds
-    sure = mean > 1 + _TAIL / epsilon  # so high that it is e^epsilon times as likely with the rich person
+    sure = mean > 1 + _TAIL / epsilon
     number = np.count_nonzero(sure)
     right = np.count_nonzero(present & sure) / number
     return {
@@ -57,81 +61,61 @@ def _guess(epsilon: float, trials: int, rng: np.random.Generator) -> dict[str, f
     }
 
 
-def draw(found: Found, figure: Any) -> None:
-    """Success over epsilon."""
+def draw(result: Result, figure: Any) -> None:
+    """Draw the attacker's success over epsilon."""
     axis = figure.subplots()
     grid = np.linspace(0.01, 10, 200)
     axis.plot(grid, 1 / (1 + np.exp(-grid)), color="black", label="the paper's bound 1/(1 + e^-epsilon)")
     axis.plot(grid, 1 - np.exp(-grid / 2) / 2, color="tab:blue", linestyle=":", label="best guess, exact")
+    epsilons = [attack["epsilon"] for attack in result["attacks"]]
     for name, label, marker in (("when_sure", "when the mean is very high", "^"), ("optimal", "best guess", "o")):
-        axis.plot(
-            [one["epsilon"] for one in found["attacks"]], [one[name] for one in found["attacks"]], marker, label=label
-        )
+        axis.plot(epsilons, [attack[name] for attack in result["attacks"]], marker, label=label)
     axis.set_xlabel("epsilon of the mechanism")
-    axis.set_ylabel("the attacker is right")
+    axis.set_ylabel("probability that the attacker is right")
     axis.legend(fontsize=8)
 
 
-def story(found: Found) -> str:
-    """Attacks, and everyone else."""
-    heads = [
-        "epsilon",
-        "1/(1 + e^-epsilon)",
-        "right when the mean is very high",
-        "how often it is",
-        "best guess",
-        "best guess, exact",
-    ]
-    rows = [
+def template_values(result: Result) -> dict[str, Any]:
+    """Return the lines of the tables on the attack and on everyone else."""
+    attacks = result["attacks"]
+    attack_lines = [
         [
-            f"{one['epsilon']:g}",
-            f"{one['bound']:.4f}",
-            f"{one['when_sure']:.4f} ± {one['when_sure_error']:.4f}",
-            f"{one['how_often_sure']:.3f}",
-            f"{one['optimal']:.4f}",
-            f"{one['optimal_exact']:.4f}",
+            f"{attack['epsilon']:g}",
+            f"{attack['bound']:.4f}",
+            f"{attack['when_sure']:.4f} ± {attack['when_sure_error']:.4f}",
+            f"{attack['how_often_sure']:.3f}",
+            f"{attack['optimal']:.4f}",
+            f"{attack['optimal_exact']:.4f}",
         ]
-        for one in found["attacks"]
+        for attack in attacks
     ]
-    parts = found["others"]["parts"]
-    epsilons = [[f"{one['epsilon']:g}", *(one["epsilon"] * part for part in parts)] for one in found["attacks"]]
-    settings = found["settings"]
-    return f"""{settings["residents"]} incomes, and one person with {settings["ratio"]:g} times the median income; the
-mean with Laplace noise that hides that person with epsilon; {settings["trials"]:,} trials.
-
-{table(heads, rows)}
-
-The paper's bound is reached, but only when the mean happens to be so high that it is e^epsilon times as likely with
-the person as without. Over all outcomes even the best guess is right less often, 1 - e^(-epsilon/2)/2.
-
-For the other residents the same noise hides far more. Epsilon of the mean for a resident, at shares of the town:
-
-{table(["epsilon for the rich person", "half of the others", "90 %", "99 %"], epsilons)}
-
-That is the paper's point. With noise and denominator fixed beforehand it is proved, person by person."""
+    parts = result["others"]["parts"]
+    others_lines = [[f"{attack['epsilon']:g}", *(attack["epsilon"] * part for part in parts)] for attack in attacks]
+    return {"attack_lines": attack_lines, "others_lines": others_lines}
 
 
-def verdicts(found: Found) -> list[Verdict]:
-    """On the attacker and on the others."""
-    attacks, median = found["attacks"], found["others"]["parts"][0]
+def verdicts(result: Result) -> list[Verdict]:
+    """Judge the bound on the attacker's success, and how much better the others are hidden."""
+    attacks, median = result["attacks"], result["others"]["parts"][0]
     bounded = all(
-        one["optimal"] <= one["bound"] and one["when_sure"] <= one["bound"] + 4 * one["when_sure_error"]
-        for one in attacks
+        attack["optimal"] <= attack["bound"] and attack["when_sure"] <= attack["bound"] + 4 * attack["when_sure_error"]
+        for attack in attacks
     )
     return [
         Verdict(
-            says="An attacker who sees a mean with epsilon is right with probability at most 1/(1 + e^-epsilon).",
+            says="An attacker who sees a mean released with epsilon is right with probability at most "
+            "1/(1 + e^-epsilon).",
             as_published=None,
             accounted_right=bounded,
-            why="It is reached for means as high as the one with the person, or higher; over all outcomes the best "
-            "guess is right with probability 1 - e^(-epsilon/2)/2.",
+            why="The bound is reached when the mean is as high as it would be with the person, or higher; over all "
+            "outcomes the best guess is right with probability 1 - e^(-epsilon/2)/2.",
         ),
         Verdict(
-            says="The epsilon that hides the richest hides everyone else far better.",
+            says="The epsilon that hides the richest person hides everyone else far better.",
             as_published=None,
             accounted_right=median < 0.01,
-            why=f"Half of the others have {median:.2g} times that epsilon or less, by construction: with noise and "
-            "denominator fixed beforehand epsilon is proportional to the income, and noise was set for one "
-            f"{found['settings']['ratio']:g} times the median.",
+            why=f"Half of the others have at most {median:.2g} times that epsilon, by construction: with noise and "
+            "denominator fixed beforehand, epsilon is proportional to income, and the noise was set for an income of "
+            f"{result['settings']['ratio']:g} times the median.",
         ),
     ]

@@ -17,7 +17,7 @@ from bayesdp import validation
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, silent
 from bayesdp.recipes.datasets import load
-from bayesdp.reproduce.experiment import Experiment, Found, Options, for_json
+from bayesdp.reproduce.experiment import Experiment, ExperimentOptions, Result, for_json
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 from bayesdp.whole_file import made_folder, write_text, write_whole
@@ -28,7 +28,10 @@ _WIDTH, _HEIGHT = 10.0, 4.5
 
 
 def experiment(target: str) -> Experiment:
-    """The module that does it."""
+    """Return the module of a target.
+
+    Raises InvalidInputError for an unknown target, MissingLibraryError if a library is missing that the module needs.
+    """
     if target not in TARGETS:
         raise refuse("target", target, f"one of {', '.join(TARGETS)}, all")
     with needs("demo", target):
@@ -37,14 +40,14 @@ def experiment(target: str) -> Experiment:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One experiment or more, asked for and ready to start: iterating computes them, one after the other."""
+    """Experiments that were asked for and checked; nothing is computed before someone iterates."""
 
     modules: Mapping[str, Experiment]
-    options: Options
+    options: ExperimentOptions
     track: NamedProgress
 
     def estimate(self) -> str:
-        """About how long it takes on two cores, in words."""
+        """Return in words about how long it takes on two cores, including models that must be trained first."""
         seconds = sum(module.SECONDS for module in self.modules.values())
         if any(target in _DATA for target in self.modules):
             from bayesdp.reproduce.published.images import seconds_to_train
@@ -52,19 +55,24 @@ class Reproduction:
             seconds += seconds_to_train(self.options)
         return f"about {max(1, round(seconds / 60))} minutes" if seconds >= 90 else f"about {seconds:.0f} seconds"
 
-    def __iter__(self) -> Iterator[tuple[str, Found]]:
-        """Name and figures of each, when its TARGET.json and TARGET.png have been written."""
+    def __iter__(self) -> Iterator[tuple[str, Result]]:
+        """Compute one experiment after the other; yield its name and result once both its files are written.
+
+        A trial (``small``) has no verdicts: a few steps say nothing about the paper. Raises InvalidInputError if the
+        folder cannot be written to.
+        """
         for number, (name, module) in enumerate(self.modules.items(), start=1):
             what = f"{name} ({number} of {len(self.modules)})" if len(self.modules) > 1 else name
             started = time.perf_counter()
-            found = module.compute(replace(self.options, track=lambda items, what=what: self.track(items, what)))
-            result: Found = for_json(
+            computed = module.compute(replace(self.options, track=lambda items, what=what: self.track(items, what)))
+            result: Result = for_json(
                 {
                     "target": name,
                     "small": self.options.small,
-                    **found,
-                    # a few steps say nothing about the paper
-                    "verdicts": [] if self.options.small else [asdict(one) for one in module.verdicts(found)],
+                    **computed,
+                    "verdicts": []
+                    if self.options.small
+                    else [asdict(verdict) for verdict in module.verdicts(computed)],
                     "versions": _versions(),
                     "seconds": round(time.perf_counter() - started, 1),
                 }
@@ -73,10 +81,10 @@ class Reproduction:
             yield name, result
 
     def path(self, name: str, kind: str) -> Path:
-        """Of a file: those of a trial have names of their own, and leave whole results alone."""
+        """Return where the ``json`` or ``png`` file of an experiment goes; a trial never replaces a full result."""
         return self.options.folder / f"{name}{'-small' * self.options.small}.{kind}"
 
-    def _write(self, name: str, result: Found) -> None:
+    def _write(self, name: str, result: Result) -> None:
         folder = made_folder("output", self.options.folder)
         try:
             write_text(self.path(name, "json"), json.dumps(result, indent=1, allow_nan=False) + "\n")
@@ -94,9 +102,21 @@ def prepare(
     data: str | Path | None = None,
     track: NamedProgress = silent,
 ) -> Reproduction:
-    """A target, or ``all``, into the folder ``output``; what is wrong is refused before anything is computed."""
+    """Check what an experiment, or ``all`` of them, needs, and return it ready to start.
+
+    Everything that can be wrong is refused here, before hours of computing: InvalidInputError for an unknown target, a
+    negative seed, missing data or an ``output`` that cannot be a folder; MissingLibraryError for a missing library.
+
+    Args:
+        target: one of ``TARGETS``, or ``all``.
+        output: the folder for TARGET.json and TARGET.png; it is created.
+        seed: of synthetic data, initial weights and noise.
+        small: a trial with few steps and little data, into files of its own.
+        data: the folder with the data sets; without it BAYESDP_DATA or OpenML.
+        track: a progress bar, called with the items and the name of the experiment.
+    """
     modules = {name: experiment(name) for name in (TARGETS if target == "all" else (target,))}
-    options = Options(
+    options = ExperimentOptions(
         seed=validation.count("seed", seed, minimum=0),
         small=small,
         data=None if data is None else Path(data),
@@ -109,13 +129,17 @@ def prepare(
     return Reproduction(modules, options, track)
 
 
-def reproduce(target: str, output: str | Path, **options: Any) -> dict[str, Found]:
-    """Compute a target, or ``all``, and write TARGET.json and TARGET.png into the folder; options as of `prepare`."""
+def reproduce(target: str, output: str | Path, **options: Any) -> dict[str, Result]:
+    """Compute an experiment, or ``all`` of them, and return the results by name.
+
+    TARGET.json and TARGET.png are written into the folder ``output``. Takes the options of `prepare` and raises what it
+    raises.
+    """
     return dict(prepare(target, output, **options))
 
 
-def draw(target: str, result: Found, path: Path) -> None:
-    """The picture of a result."""
+def draw(target: str, result: Result, path: Path) -> None:
+    """Write the picture of a result as PNG; equal results give equal files. Raises OSError if that fails."""
     plt = _pyplot()
     figure = plt.figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     try:
@@ -136,11 +160,15 @@ def _pyplot() -> Any:
 
 
 def _versions() -> dict[str, str]:
-    libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch", "scikit-learn") if _has(name)}
-    return {"bayesdp": __version__, "python": platform.python_version(), **libraries}
+    libraries = ("numpy", "scipy", "torch", "scikit-learn")
+    return {
+        "bayesdp": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in libraries if _is_installed(name)},
+    }
 
 
-def _has(library: str) -> bool:
+def _is_installed(library: str) -> bool:
     try:
         metadata.version(library)
     except metadata.PackageNotFoundError:

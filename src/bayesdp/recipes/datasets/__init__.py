@@ -1,7 +1,12 @@
 """Data sets of the recipes: from a folder, from OpenML, or bundled with scikit-learn.
 
-``load("mnist")`` looks into the folder that is given, else into the one that BAYESDP_DATA names, else asks OpenML
-through scikit-learn, which keeps what it has fetched. ``FILES`` says which files a folder has for each.
+``load("mnist")`` looks into the folder that is given, else into the one that BAYESDP_DATA names; without either it
+asks OpenML through scikit-learn, which keeps what it fetches. ``FILES`` lists the files that a folder must have.
+
+dataset.py        what a data set is, and the fingerprint of rows
+files.py          files of a folder, as their publishers give them
+scikit_learn.py   OpenML, and the digits that come with scikit-learn
+scaled_tables.py  Abalone and Adult as numbers, scaled by public constants
 """
 
 from __future__ import annotations
@@ -14,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp import validation
-from bayesdp.recipes.datasets import bundled, files, openml, tables
-from bayesdp.recipes.datasets.dataset import Dataset, Rows
+from bayesdp.recipes.datasets import files, scaled_tables, scikit_learn
+from bayesdp.recipes.datasets.dataset import Dataset, Rows, fingerprint
 from bayesdp.recipes.datasets.files import FILES
 from bayesdp.validation import refuse
 
-__all__ = ["FILES", "NAMES", "Dataset", "Rows", "load"]
+__all__ = ["FILES", "NAMES", "Dataset", "Rows", "fingerprint", "load"]
 
 VARIABLE = "BAYESDP_DATA"
 VALIDATION = 0.1
-"""The share of development rows that is set aside for choices."""
+"""The share of development rows that is held out for validation."""
 
 Parts = tuple[Rows, Rows]
 """Development and audit rows."""
@@ -32,30 +37,35 @@ _FROM_FOLDER: dict[str, Callable[[Path], Parts]] = {
     "mnist": files.idx_images,
     "fashion-mnist": files.idx_images,
     "cifar10": files.cifar10,
-    "abalone": lambda folder: tables.abalone(files.abalone(folder)),
-    "adult": lambda folder: tables.adult(*files.adult(folder)),
+    "abalone": lambda folder: scaled_tables.abalone(files.abalone(folder)),
+    "adult": lambda folder: scaled_tables.adult(*files.adult(folder)),
 }
 _FROM_OPENML: dict[str, Callable[[], Parts]] = {
-    "mnist": lambda: openml.images("mnist_784", 1, 60_000, (28, 28)),
-    "fashion-mnist": lambda: openml.images("Fashion-MNIST", 1, 60_000, (28, 28)),
-    "cifar10": lambda: openml.images("CIFAR_10", 1, 50_000, (3, 32, 32)),
-    "abalone": lambda: tables.abalone(openml.abalone()),
-    "adult": lambda: tables.adult(*openml.adult()),
+    "mnist": lambda: scikit_learn.images("mnist_784", 1, 60_000, (28, 28)),
+    "fashion-mnist": lambda: scikit_learn.images("Fashion-MNIST", 1, 60_000, (28, 28)),
+    "cifar10": lambda: scikit_learn.images("CIFAR_10", 1, 50_000, (3, 32, 32)),
+    "abalone": lambda: scaled_tables.abalone(scikit_learn.abalone()),
+    "adult": lambda: scaled_tables.adult(*scikit_learn.adult()),
 }
 NAMES = (*_FROM_FOLDER, "digits")
 
 
 def load(name: str, data: str | Path | None = None, *, seed: int = 0) -> Dataset:
-    """The data set ``name``, split into rows for training, for choices (validation) and for the audit.
+    """Return the data set ``name``, split into rows for training, for validation and for the audit.
 
-    Audit rows are the published test set (Abalone: the last fifth, as in the paper; digits: 500 drawn rows) and are
-    never trained on. ``seed`` decides which of the others are for validation, and the audit rows of digits.
+    ``data`` is the folder in which the data set has a folder of its own; None takes the one that BAYESDP_DATA names,
+    and without that variable OpenML is asked. Audit rows are the published test set (Abalone: the last fifth, as in the
+    paper; digits: 500 rows). ``seed`` decides which tenth of the other rows is held out for validation, and which rows
+    of digits are for the audit.
+
+    Raises InvalidInputError for an unknown name, a missing or damaged file, or if OpenML does not answer, and
+    MissingLibraryError where scikit-learn or pandas is needed and not installed.
     """
     if name not in NAMES:
         raise refuse("name", name, f"one of {', '.join(NAMES)}")
     seed = validation.count("seed", seed, minimum=0)
     if name == "digits":
-        development, audit = bundled.digits(seed)
+        development, audit = scikit_learn.digits(seed)
         return _split(name, "bundled with scikit-learn", development, audit, seed)
     folder = data if data is not None else os.environ.get(VARIABLE) or None
     if folder is None:

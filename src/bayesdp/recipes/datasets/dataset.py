@@ -1,8 +1,9 @@
-"""What a data set is: rows to train on, rows to choose with, rows for the audit."""
+"""What a data set is: rows to train on, rows to choose settings with, rows for the audit; and the hash of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from bayesdp.validation import refuse
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs [n, ...] and the class of each [n]."""
+    """Inputs x [n, ...] and the class y [n] of each row. Raises InvalidInputError if the lengths differ."""
 
     x: NDArray[Any]
     y: NDArray[np.int64]
@@ -27,16 +28,17 @@ class Rows:
         return len(self.y)
 
     def take(self, indices: NDArray[np.int64]) -> Rows:
-        """Some of them."""
+        """Return the rows at these indices, in their order."""
         return Rows(self.x[indices], self.y[indices])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """``development`` rows may be learnt from; ``held_out`` are those of them with which choices are made.
+    """A data set that is split three ways: training, validation and audit rows.
 
-    ``audit`` rows are drawn from the same population and never trained on. They measure exposure and, at the very
-    end and once, accuracy: whoever chooses settings by them has no audit set any more.
+    ``development`` rows may be learnt from: those at the indices ``held_out`` are for validation, to choose settings
+    with, and the others for training. ``audit`` rows are drawn from the same population and never trained on. They
+    measure exposure and, once at the very end, accuracy: whoever chooses settings by them no longer has an audit set.
     """
 
     name: str
@@ -45,22 +47,42 @@ class Dataset:
     audit: Rows
     held_out: NDArray[np.int64]
     classes: int
-    "How many there are, known beforehand: what the rows happen to have would be learnt from them."
+    "The number of classes, known beforehand: reading it off the rows would be learning from them."
 
     @property
     def train(self) -> Rows:
-        """What to train on while settings are being chosen."""
+        """The rows to train on while settings are being chosen."""
         return self.development.take(np.setdiff1d(np.arange(len(self.development)), self.held_out))
 
     @property
     def validation(self) -> Rows:
-        """What to choose settings with."""
+        """The rows to choose settings with."""
         return self.development.take(self.held_out)
 
     def with_features(self, compute: Callable[[NDArray[Any]], NDArray[Any]]) -> Dataset:
-        """The same with other inputs, computed from each row by itself."""
+        """Return the data set with ``compute(x)`` in place of its inputs.
+
+        ``compute`` must treat each row by itself: features that depend on other rows are a release of their own.
+        """
         return replace(
             self,
             development=Rows(compute(self.development.x), self.development.y),
             audit=Rows(compute(self.audit.x), self.audit.y),
         )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return inputs and classes of the development rows, then those of the audit rows: what a run is made of."""
+        return [self.development.x, self.development.y, self.audit.x, self.audit.y]
+
+
+def fingerprint(arrays: Iterable[NDArray[Any]], *, about: str = "") -> str:
+    """Return the SHA-256 of a text and of the values of arrays, one after the other, as 64 hexadecimal digits.
+
+    Values are hashed as bytes, so shapes and types count only if ``about`` names them. A fingerprint of private rows is
+    as private as the rows: it belongs into checkpoints and caches, and into no report. Files on users' disks are
+    recognised by it, so what it returns must never change.
+    """
+    digest = hashlib.sha256(about.encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Files of a data folder, as their publishers give them."""
+"""Reading the files of a data folder in the form in which their publishers give them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FILES = {
     "abalone": ["abalone.data"],
     "adult": ["adult.data", "adult.test"],
 }
-"""What the folder of each data set has; ``cifar10.npz`` has x_train, y_train, x_test, y_test, images [n, 32, 32, 3]."""
+"""The files of each data set. ``cifar10.npz`` has x_train, y_train, x_test and y_test, with images [n, 32, 32, 3]."""
 
 
 def folder_of(name: str, data: Path) -> Path:
-    """The folder of one data set inside ``data``; refused with the names of files that are missing."""
+    """Return the folder of one data set inside ``data``. Raises InvalidInputError that names a missing file."""
     folder = data / name
-    if missing := [one for one in FILES[name] if not (folder / one).is_file()]:
+    if missing := [file for file in FILES[name] if not (folder / file).is_file()]:
         raise InvalidInputError(
             f"data={str(data)!r}: expected {name}/{missing[0]} in it"
             f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}; "
@@ -38,7 +38,7 @@ def folder_of(name: str, data: Path) -> Path:
 
 
 def idx_images(folder: Path) -> tuple[Rows, Rows]:
-    """MNIST and what has its form: images [n, 28, 28] of bytes."""
+    """Return images [n, 28, 28] of bytes: MNIST, and what is published in its form."""
     train, test = [
         Rows(
             _idx(folder / f"{part}-images-idx3-ubyte.gz", 3),
@@ -50,7 +50,7 @@ def idx_images(folder: Path) -> tuple[Rows, Rows]:
 
 
 def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
-    """A file of bytes: 0, 0, 8 (bytes), number of axes, their lengths in four bytes each, then the values."""
+    """Read an idx file of bytes: 0, 0, 8 (for bytes), the number of axes, four bytes for each length, the values."""
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
@@ -65,7 +65,7 @@ def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
 
 
 def cifar10(folder: Path) -> tuple[Rows, Rows]:
-    """Images [n, 32, 32, 3] of bytes."""
+    """Return images [n, 32, 32, 3] of bytes."""
     path = folder / "cifar10.npz"
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -82,12 +82,12 @@ def cifar10(folder: Path) -> tuple[Rows, Rows]:
 
 
 def abalone(folder: Path) -> list[list[str]]:
-    """Lines of nine values."""
+    """Return lines of nine values, as text."""
     return _lines(folder / "abalone.data", 9)
 
 
 def adult(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
-    """Lines of fifteen values, for training and for the test."""
+    """Return lines of fifteen values, as text: those for training and those of the test set."""
     return _lines(folder / "adult.data", 15), _lines(folder / "adult.test", 15)
 
 
@@ -97,13 +97,13 @@ def _lines(path: Path, values: int) -> list[list[str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise _damaged(path, error) from None
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("|")]
-    found = [[value.strip() for value in line.split(",")] for line in lines]
-    for number, line in enumerate(found, start=1):
-        if len(line) != values:
-            raise refuse("file", str(path), f"{values} values in each row, row {number} has {len(line)}")
-    if not found:
+    rows = [[value.strip() for value in line.split(",")] for line in lines]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != values:
+            raise refuse("file", str(path), f"{values} values in each row, row {number} has {len(row)}")
+    if not rows:
         raise refuse("file", str(path), "at least one row")
-    return found
+    return rows
 
 
 def _damaged(path: Path, error: Any) -> InvalidInputError:

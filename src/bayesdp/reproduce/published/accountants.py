@@ -1,4 +1,4 @@
-"""The authors' accountant, as their code has it; the same theorem where it holds; epsilon at the best of the orders."""
+"""The authors' accountant as their code has it, the same theorem where it holds, and both of them on one run."""
 
 from __future__ import annotations
 
@@ -17,51 +17,64 @@ MORE_LAMBDAS = (*LAMBDAS, 64, 128, 256)
 GAMMA = 1e-15
 
 
-def as_published(total_steps: int, lambdas: ArrayLike, gamma: float) -> BayesianAccountant:
-    """At some orders, before the first step."""
+def published_accountant(total_steps: int, lambdas: ArrayLike, gamma: float) -> BayesianAccountant:
+    """Return the authors' accountant before its first step; its epsilon is not a bound (docs/theory.md)."""
     return BayesianAccountant(total_steps, lambdas, StudentT(gamma=gamma), conversion="chernoff", as_published=True)
 
 
-def of_norms(total_steps: int, lambdas: ArrayLike, gamma: float) -> BayesianAccountant:
-    """For what one record adds: the tighter conversion, and failures of the estimator charged for every order."""
+def norms_accountant(total_steps: int, lambdas: ArrayLike, gamma: float) -> BayesianAccountant:
+    """Return an accountant for what one record adds, where the paper's theorem holds.
+
+    It uses the tighter conversion and charges failures of the estimator at every order. Student's t stays a model.
+    """
     return BayesianAccountant(total_steps, lambdas, StudentT(gamma=gamma), conversion="improved")
 
 
 @dataclass(frozen=True)
-class Accounts:
-    """Two of the same run."""
+class RunAccountants:
+    """Two accountants that have seen every step of one training run."""
 
     published: BayesianAccountant
-    "Of pairs, as in the authors' code."
-    by_epoch: list[float]
-    "Its epsilon after each epoch."
+    "Fed with distances of pairs, as in the authors' code."
+    epsilon_by_epoch: list[float]
+    "The best epsilon of ``published`` after each epoch."
     norms: BayesianAccountant
-    "Of single records, more orders, the tighter conversion: under the paper's assumptions, but as its theorem has it."
+    "Fed with what single records move, at more orders: the paper's assumptions, but as its theorem has it."
 
 
-def account(seen: Distances, settings: PublishedSettings, rows: int, largest_move: float, delta: float) -> Accounts:
-    """A run of training as published; ``largest_move`` is what one record moves the mean of its batch at most."""
-    steps = settings.steps(rows)
-    published, norms = as_published(steps, LAMBDAS, GAMMA), of_norms(steps, MORE_LAMBDAS, GAMMA)
-    noise = {"noise_std": settings.noise_std, "sample_rate": settings.sample_rate(rows)}
-    by_epoch: list[float] = []
-    for step, (pairs, moves) in enumerate(zip(seen.pairs, seen.moves, strict=True), start=1):
+def account_run(
+    distances: Distances, settings: PublishedSettings, records: int, largest_move: float, delta: float
+) -> RunAccountants:
+    """Return the accountants of a run of `fit_as_published` that trained on this number of records.
+
+    ``largest_move`` is how far one record moves the mean of its batch at most; ``delta`` is that of the epsilons after
+    each epoch. Batches were shuffled but are accounted for as Poisson samples, as in the authors' code.
+    """
+    steps = settings.steps(records)
+    published = published_accountant(steps, LAMBDAS, GAMMA)
+    norms = norms_accountant(steps, MORE_LAMBDAS, GAMMA)
+    noise = {"noise_std": settings.noise_std, "sample_rate": settings.sample_rate(records)}
+    epsilon_by_epoch: list[float] = []
+    for step, (pairs, moves) in enumerate(zip(distances.pairs, distances.moves, strict=True), start=1):
         published.step(pairs, **noise)
         norms.step(moves, clip=largest_move, **noise)
         if step % (steps // settings.epochs) == 0:
-            by_epoch.append(best(published, delta))
-    return Accounts(published, by_epoch, norms)
+            epsilon_by_epoch.append(best_epsilon(published, delta))
+    return RunAccountants(published, epsilon_by_epoch, norms)
 
 
-def best(accountant: BayesianAccountant, delta: float) -> float:
-    """Epsilon at the best order, also where that is the last."""
+def best_epsilon(accountant: BayesianAccountant, delta: float) -> float:
+    """Return epsilon at the best order, without the warning if that is the last one of the grid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LastLambdaWarning)
         return accountant.epsilon(delta)
 
 
-def floor(accountant: BayesianAccountant, delta: float) -> dict[str, float]:
-    """What of epsilon no step has added: before the first one, and at the order that is the best now."""
+def epsilon_floor(accountant: BayesianAccountant, delta: float) -> dict[str, float]:
+    """Return how much of epsilon no step has added: -log(delta)/lambda at the order that is best now.
+
+    ``before_the_first_step`` is the floor at the largest order, where it is lowest.
+    """
     order = accountant.best_lambda(delta)
     before = -math.log(delta) / float(accountant.lambdas.max())
     return {"best_lambda": order, "floor": -math.log(delta) / order, "before_the_first_step": before}

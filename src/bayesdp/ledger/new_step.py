@@ -1,0 +1,82 @@
+"""A new step: from the arguments of ``Ledger.step`` to what the file and the journal keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bayesdp import validation
+from bayesdp.ledger import chain
+from bayesdp.ledger.batches import PrivateBatch, pack_norms
+from bayesdp.ledger.bins import Place
+from bayesdp.ledger.caveats import caveat_text
+from bayesdp.ledger.chain import Step, StoredStep
+from bayesdp.ledger.histograms import Entry
+from bayesdp.ledger.norms import CheckedNorms
+from bayesdp.ledger.settings import checked_text
+
+
+def checked_step(
+    *,
+    noise_std: float,
+    sample_rate: float,
+    clip: float | None,
+    planned_batch: float | None,
+    source: str,
+    caveats: Iterable[str],
+) -> Step:
+    """Check the settings of a step and return it with the present time, without its number and its norms.
+
+    Raises InvalidInputError for settings that cannot be accounted.
+    """
+    noise = validation.noise_std(noise_std)
+    rate = validation.sample_rate(sample_rate)
+    bound = None if clip is None else validation.positive("clip", clip)
+    if bound is not None:
+        validation.noise_multiplier(noise / bound)
+    return Step(
+        number=0,
+        noise_std=noise,
+        sample_rate=rate,
+        clip=bound,
+        planned_batch=None if planned_batch is None else validation.positive("planned_batch", planned_batch),
+        time=time.time(),
+        source=checked_text("source", source),
+        caveats=caveat_text(caveats),
+        audited=0,
+        audit_clipped=0,
+        audit_digest=chain.NOTHING,
+        batch_digest=chain.NOTHING,
+        norms_digest=chain.NOTHING,
+    )
+
+
+def with_norms(
+    step: Step,
+    previous: bytes,
+    place: Place,
+    *,
+    audit: CheckedNorms | None,
+    batch: CheckedNorms | None,
+    keep_norms: bool,
+) -> tuple[StoredStep, Entry]:
+    """Return a step with its norms, as the file keeps it and as the journal in memory does.
+
+    ``previous`` is the hash of the step before it, ``place`` where its exposures are counted. Without norms of audit
+    records, all of them are charged at the clip bound.
+    """
+    keys = None if audit is None else place.keys(audit.values)
+    journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
+    drawn = None if batch is None else PrivateBatch.of(batch, step.clip, place).pack(place.rate)
+    norms = pack_norms(audit, batch) if keep_norms else None
+    step = replace(
+        step,
+        audited=0 if audit is None else len(audit),
+        audit_clipped=0 if audit is None else audit.above(step.clip),
+        audit_digest=chain.digest(journal),
+        batch_digest=chain.digest(drawn),
+        norms_digest=chain.digest(norms),
+    )
+    stored = StoredStep(step, step.hash(previous), journal, drawn, norms)
+    return stored, Entry(place.rate, place.clip_key if keys is None else keys)

@@ -1,0 +1,190 @@
+"""Composition: runs that followed one another on the same people become one ledger, and costs of a record add up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesdp.ledger import chain, packing
+from bayesdp.ledger.batches import PrivateBatch
+from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.chain import StoredStep
+from bayesdp.ledger.database import MEMORY
+from bayesdp.ledger.errors import LedgerError
+from bayesdp.ledger.file import LedgerFile
+from bayesdp.ledger.histograms import SLICE, Histogram, Slice, total
+from bayesdp.ledger.history import History
+from bayesdp.ledger.settings import checked_path, new_settings
+from bayesdp.ledger.snapshots import LAMBDAS, POINTS, SnapshotCosts
+from bayesdp.ledger.stored_ledger import StoredLedger
+from bayesdp.validation import InvalidInputError, refuse
+
+
+def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> LedgerFile:
+    """Write one ledger of runs that followed one another on the same people: at ``path``, or in memory if it is None.
+
+    ``bayesdp.compose`` says what is composed and how. The file is written in one transaction and sealed; if anything
+    fails, it is removed. Raises InvalidInputError for fewer than two ledgers and for runs on data of different names,
+    LedgerError for a run that is given twice and if there is a file at ``path``, StorageError if it cannot be written.
+    """
+    _check(ledgers)
+    ids, note = _common_ids(ledgers)
+    runs = [run for ledger in ledgers for run in (ledger.composed_of or [_as_run(ledger)])]
+    data = next((ledger.data for ledger in ledgers if ledger.data is not None), None)
+    settings = new_settings(audit_ids=ids, data=data, audit_groups=_groups(ledgers, ids))
+    bins = Bins.union([ledger.history.bins for ledger in ledgers])
+    settings |= {
+        "composed_of": json.dumps(runs),
+        "notes": json.dumps([note] if note else []),
+        "bins": json.dumps([bins.rates, bins.own]),
+    }
+    file = LedgerFile.create(MEMORY if path is None else checked_path(path), settings)
+    try:
+        history = History(chain.first_hash(settings), bins)
+        file.begin(0, history.hash)
+        with file.transaction():
+            for stored in _steps(ledgers, history, audited=ids is not None):
+                file.insert(stored)
+            for number, part in enumerate(_slices(ledgers, ids, history) if ids is not None else ()):
+                file.put(number, part, history.hash)
+        file.seal(history.steps, history.hash)
+        return file
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _check(ledgers: Sequence[StoredLedger]) -> None:
+    if not all(isinstance(ledger, StoredLedger) for ledger in ledgers):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refuse("ledgers", list(ledgers), "ledgers")
+    if len(ledgers) < 2:
+        raise refuse("ledgers", len(ledgers), "at least two to compose")
+    seen: dict[str, str] = {}
+    for ledger in ledgers:
+        for run in [run["run"] for run in ledger.composed_of] or [ledger.run]:
+            if run in seen:
+                raise LedgerError(
+                    ledger.path, f"contains a run that is also in {seen[run]!r}: its steps would count twice"
+                )
+            seen[run] = ledger.path
+    named = [ledger for ledger in ledgers if ledger.data is not None]
+    for ledger in named[1:]:
+        if ledger.data != named[0].data:
+            raise InvalidInputError(
+                f"data={ledger.data!r} in {ledger.path!r}, data={named[0].data!r} in {named[0].path!r}: "
+                "expected runs on the same data; runs on disjoint data cannot be composed in this version."
+            )
+
+
+def _common_ids(ledgers: Sequence[StoredLedger]) -> tuple[list[str | int] | None, str | None]:
+    """Return the ids that all ledgers share, in the order of the first, or None and the reason."""
+    first = ledgers[0].audit_ids
+    for ledger in ledgers:
+        ids = ledger.audit_ids
+        if ids is None or first is None:
+            return None, f"Worst case only: the audit records of {ledger.path!r} have no ids."
+        if set(ids) != set(first):
+            return None, f"Worst case only: the audit records of {ledger.path!r} are not those of {ledgers[0].path!r}."
+    return first, None
+
+
+def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> list[str] | None:
+    """Return the groups of the audit records with these ids, if all ledgers agree on them."""
+    if ids is None:
+        return None
+    by_ledger: list[list[str]] = []
+    for ledger in ledgers:
+        groups = ledger.audit_groups
+        if groups is None:
+            return None
+        by_ledger.append([groups[position] for position in _positions(ledger, ids).tolist()])
+    return by_ledger[0] if all(groups == by_ledger[0] for groups in by_ledger) else None
+
+
+def _as_run(ledger: StoredLedger) -> dict[str, object]:
+    return {
+        "run": ledger.run,
+        "created": ledger.created,
+        "steps": ledger.steps,
+        "seal": ledger.seal,
+        "metadata": ledger.metadata,
+    }
+
+
+def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) -> Iterator[StoredStep]:
+    """Yield all steps, numbered and chained anew, and add each to the history."""
+    for ledger in ledgers:
+        for stored in ledger.stored_steps():
+            place = history.bins.place(stored.step.noise_std, stored.step.sample_rate, stored.step.clip)
+            batch = None if stored.batch is None else PrivateBatch.unpack(stored.batch).moved(place).pack(place.rate)
+            step = replace(
+                stored.step,
+                number=history.steps + 1,
+                audited=stored.step.audited if audited else 0,
+                audit_clipped=stored.step.audit_clipped if audited else 0,
+                audit_digest=chain.NOTHING,
+                batch_digest=chain.digest(batch),
+                norms_digest=chain.NOTHING,
+            )
+            step_hash = step.hash(history.hash)
+            history.add(step, step_hash)
+            yield StoredStep(step, step_hash, None, batch, None)
+
+
+def _slices(ledgers: Sequence[StoredLedger], ids: list[str | int], history: History) -> Iterator[Slice]:
+    """Yield slices with the counts of all runs together, and snapshots of the costs along all runs."""
+    costs = SnapshotCosts(history.bins)
+    positions = [_positions(ledger, ids) for ledger in ledgers]
+    trails = [ledger.snapshots() for ledger in ledgers]
+    for first in range(0, len(ids), SLICE):
+        records = min(SLICE, len(ids) - first)
+        points: list[int] = []
+        parts: list[Histogram] = []
+        packed: list[NDArray[np.uint16]] = []
+        before, steps = np.zeros((records, len(LAMBDAS))), 0
+        for ledger, position, (points_of_run, trail) in zip(ledgers, positions, trails, strict=True):
+            of_slice = position[first : first + records]
+            points += [steps + point for point in points_of_run]
+            packed.append(packing.pack_costs(before + trail[:, of_slice]))
+            parts.append(_counts(ledger, of_slice, history))
+            before, steps = before + costs.of_histogram(parts[-1]), steps + ledger.steps
+        kept = _thinned(len(points))
+        yield Slice(
+            first,
+            records,
+            steps,
+            total(parts).pack(tight=True),
+            tuple(np.array(points, np.int64)[kept].tolist()),
+            np.concatenate(packed)[kept].tobytes(),
+        )
+
+
+def _positions(ledger: StoredLedger, ids: list[str | int]) -> NDArray[np.int64]:
+    """Return the positions of the audit records with these ids in a ledger, [m]."""
+    position = {name: number for number, name in enumerate(ledger.audit_ids or [])}
+    return np.array([position[name] for name in ids], np.int64)
+
+
+def _counts(ledger: StoredLedger, records: NDArray[np.int64], history: History) -> Histogram:
+    """Return the histogram of some records of a ledger, over the bins of the new history."""
+    parts: list[Histogram] = []
+    for number in np.unique(records // SLICE).tolist():
+        histogram = ledger.audit.histogram(number)
+        counts = np.zeros((len(histogram.bins), len(records)), histogram.counts.dtype)
+        in_slice = records // SLICE == number
+        counts[:, in_slice] = histogram.counts[:, records[in_slice] % SLICE]
+        parts.append(Histogram(histogram.bins, counts))
+    gathered = total(parts)
+    return gathered.moved(ledger.history.bins.moved_to(history.bins, gathered.bins))
+
+
+def _thinned(points: int) -> NDArray[np.int64]:
+    """Return the numbers of the points to keep: about as many as the ledger of one run has."""
+    if points <= POINTS:
+        return np.arange(points)
+    return np.unique(np.linspace(0, points - 1, POINTS).round().astype(np.int64))

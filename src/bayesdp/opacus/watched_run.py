@@ -1,0 +1,340 @@
+"""A run with Opacus that is being watched: every step is in the ledger before its update is applied.
+
+Why ``pre_step`` is replaced (``Watch._before_step``)
+    ``DPOptimizer.step`` calls ``pre_step`` (clip, add to the sum, draw noise, step hook) and updates if it returns
+    True. The hook that Opacus offers for accounting comes last in it and has no say: it cannot drop a sum that the
+    budget does not allow without an exception in the user's loop, and it is not called at all for the parts of a
+    virtual batch. By then noise is drawn and whatever was signalled about parts is used up. So ``pre_step`` of this one
+    optimizer first notes the batch, computes audit norms and asks the budget, and calls Opacus' own ``pre_step`` if the
+    step may be taken. ``DPOptimizer.step`` itself stays, as learning rate schedulers wrap it.
+
+Why the step is recorded in the step hook (``Watch._before_update``)
+    It is the last moment before the update: noise is drawn, nothing was used. What fails earlier was never released,
+    and is not recorded; what is recorded and then lost in a crash is charged, as it may have been used. The hook that
+    was there before, Opacus' accountant, is called from ours.
+
+Why the wrapped optimizer gets a guard (``Watch._check_recorded``)
+    There are two ways past the hook: another hook may be attached after ours (``attach_step_hook`` keeps one only), and
+    ``original_optimizer.step()`` updates without noise. PyTorch calls hooks of ``register_step_pre_hook`` before any
+    update by the wrapped optimizer, and ours raises unless a step was recorded for it.
+
+What would break this: an update by another method than ``original_optimizer.step``; a ``step`` that does not call
+``pre_step`` (the guard then refuses every step); another name for ``_step_skip_queue``, ``_is_last_step_skipped`` or
+``summed_grad`` (sums of virtual batches would be mixed up: tests/with_opacus/test_virtual_batches.py would tell). The
+guard is strict: an optimizer of your own whose ``step`` calls that of its base class is refused where PyTorch calls the
+hook for both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from bayesdp.claims import RunClaims
+from bayesdp.claims.stopping import StopWhen
+from bayesdp.ledger import check_continues, position_of
+from bayesdp.opacus.accountant import AccountantHook
+from bayesdp.opacus.audit import AuditNorms
+from bayesdp.opacus.clipping import FlatClipping
+from bayesdp.opacus.coupling import check_mode, coupling_layers
+from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
+from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.secure import SecureNoise
+from bayesdp.report.live import LiveView
+from bayesdp.run_ledger import Ledger
+from bayesdp.validation import refuse
+
+
+class BudgetReachedWarning(UserWarning):
+    """The declared budget allows no further step: training has ended."""
+
+
+class Watch:
+    """A run that is being watched; ``watch`` returns it.
+
+    ``claims`` and ``statement`` may be asked at any time. ``close``, or the end of a ``with`` block, leaves Opacus'
+    objects as they were before. A checkpoint should contain ``state_dict()`` unless Opacus' accountant is "bayesdp",
+    which notes the same in its own state.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        sampling: Sampling,
+        clipping: FlatClipping,
+        ledger: Ledger,
+        audit: AuditNorms | None,
+        between: str,
+        budget: StopWhen | None,
+        *,
+        owned: bool,
+        live: LiveView | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.stopped = False
+        "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
+        self._model, self._optimizer = model, optimizer
+        self._sampling, self._clipping = sampling, clipping
+        self._audit, self._between, self._budget = audit, between, budget
+        self._owned, self._live = owned, live
+        self._coupling = coupling_layers(model)
+        self._parts: list[tuple[Draw, torch.Tensor, float]] = []
+        "Draw, norms and clip bound of each part of the sum so far."
+        self._sum: GradientSum | None = None
+        "The sum once it is complete, until it is recorded."
+        self._may_update = False
+        self._audit_norms: torch.Tensor | None = None
+        self._last_norms: torch.Tensor | None = None
+        self._earlier = False
+        "Whether the audit norms of this step are those of an earlier step."
+        self._resumed = ledger.steps > 0
+        device = next(model._module.parameters()).device
+        self._steps: PoissonSteps | ShuffledEpochs
+        if sampling.rate is None:
+            self._steps = ShuffledEpochs(ledger, sampling)
+        else:
+            self._steps = PoissonSteps(ledger, sampling, late=device.type != "cpu")
+        self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
+        if isinstance(self._step_hook, AccountantHook):
+            self._step_hook.accountant.follow(ledger)
+            self._step_hook.watched = True
+        sampling.watch(self._start_iteration)
+        clipping.attach()
+        self._pre_step = optimizer.pre_step
+        optimizer.pre_step = self._before_step
+        optimizer.attach_step_hook(self._before_update)
+        self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
+        self._untouched = self._versions() if not ledger.steps else None
+
+    # What is claimed
+
+    def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
+        """Return all claims about the run so far, as ``Ledger.claims`` does with the same options.
+
+        Norms that are not in the ledger yet are given to it first. Warns if parameters were changed although no step
+        was recorded: training then went past the optimizer that was given to ``watch``.
+        """
+        self.settle()
+        if not self.ledger.steps and self._versions() != self._untouched:
+            warnings.warn(
+                "Parameters were changed, but no step was recorded. If that was training, it was not with the "
+                "optimizer given to watch.",
+                stacklevel=2,
+            )
+        return self.ledger.claims(delta, **options)
+
+    def statement(self, delta: float = 1e-5, **options: Any) -> str:
+        """Return the claims in words; options are those of ``Ledger.claims``."""
+        return self.claims(delta, **options).statement()
+
+    def settle(self) -> None:
+        """Give the ledger what is not in it yet: norms of the epoch, or of the last step."""
+        self._steps.settle()
+
+    def close(self) -> None:
+        """Stop watching; the ledger is closed too if ``watch`` created it. A second call does nothing."""
+        if self._optimizer.__dict__.get("pre_step") != self._before_step:
+            return
+        self._sampling.release()
+        self._clipping.release()
+        self._guard.remove()
+        if isinstance(self._step_hook, AccountantHook):
+            self._step_hook.watched = False
+        del self._optimizer.pre_step
+        self._optimizer.attach_step_hook(self._step_hook)
+        self.settle()
+        if self._live is not None:
+            self._live.end()
+        if self._owned:
+            self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return for a checkpoint which ledger has the steps before it."""
+        self.settle()
+        return position_of(self.ledger)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not."""
+        check_continues(self.ledger, state)
+
+    # What Opacus calls
+
+    def _before_step(self, closure: Callable[[], float] | None = None) -> bool | None:
+        """Stand in for ``pre_step``: return whether to update. Whatever is not released is dropped."""
+        self._may_update = False
+        try:
+            if not self.stopped and self._prepare():
+                return self._pre_step(closure)
+            self._drop_sum()
+            return False
+        except BaseException:
+            self._drop_sum()
+            raise
+
+    def _before_update(self, optimizer: Any) -> None:
+        """Record the sum. This is Opacus' step hook: the noisy gradient is there and has not been used."""
+        released = self._sum
+        if released is None:
+            raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
+        self._warn_if_changed(released)
+        self._steps.record(released)
+        self._parts.clear()
+        self._sum = None
+        self._may_update = True
+        if self._step_hook is not None:
+            self._step_hook(optimizer)
+        self._look_ahead(released)
+        if self._live is not None:
+            self._live.show()
+
+    def _check_recorded(self, *_: object) -> None:
+        """Raise before the wrapped optimizer updates, unless a step was recorded for this update."""
+        if not self._may_update:
+            hook = self._optimizer.step_hook
+            raise refuse(
+                "step_hook", hook, "the hook that watch attached, and steps of the optimizer that make_private returned"
+            )
+        self._may_update = False
+
+    def _start_iteration(self) -> list[torch.Tensor]:
+        """Drop a sum whose iteration was left in the middle: which records it holds depends on the other records."""
+        if any(self._sampling.draws.is_over(draw) for draw, _, _ in self._parts):
+            self._drop_sum()
+        return self._clipping.start()
+
+    # Details
+
+    def _prepare(self) -> bool:
+        """Add this batch to the sum; if that completes it, return whether it may be released."""
+        for layer in self._coupling:
+            check_mode(layer)
+        if self._note_batch():
+            return True
+        self._audit_norms = self._norms_of_audit()
+        self._sum = self._complete_sum()
+        if not self._allowed(self._sum, self._sum.batch):
+            self._stop()
+        return not self.stopped
+
+    def _note_batch(self) -> bool:
+        """Add a batch to the sum and note its draw; return whether more of the same draw will follow."""
+        if self._optimizer.params[0].summed_grad is None:
+            self._parts.clear()
+        batches = self._clipping.batches()
+        parts = self._sampling.draws.use(batches)
+        more = bool(parts) and parts[-1].more
+        if more and not self._clipping.in_parts:
+            raise refuse("clipping", "adaptive", "flat clipping for BatchMemoryManager: it loses the adaptive count")
+        norms, clip = self._clipping.add_to_sum(), self._clipping.clip()
+        for part, part_norms in zip(parts, norms.split([len(batch) for batch in batches]), strict=True):
+            # Without the sample that was invented for an empty batch.
+            real = part_norms if part.draw.records else part_norms[:0]
+            self._parts.append((part.draw, real.detach(), clip))
+        # What BatchMemoryManager signals may belong to batches that were drawn ahead, or never came.
+        self._optimizer._step_skip_queue[:] = [True] if more else []
+        return more
+
+    def _complete_sum(self) -> GradientSum:
+        clip = max(clip for _, _, clip in self._parts)
+        if self._clipping.own_bound:
+            _check_bound(clip, float(self._optimizer.max_grad_norm))
+        return GradientSum.of(
+            [(draw, norms) for draw, norms, _ in self._parts],
+            self._audit_norms,
+            noise_std=self._clipping.noise_std(),
+            clip=clip,
+            extra_norm=self._clipping.extra_norm(),
+            caveats=self._clipping.caveats | self._caveats(),
+        )
+
+    def _caveats(self) -> frozenset[str]:
+        noise = SecureNoise.of(self._optimizer)
+        seeded = noise is not None and noise.randomness.reproducible
+        return frozenset(["earlier-norms"] * self._earlier + ["seeded"] * seeded)
+
+    def _versions(self) -> list[int]:
+        return [parameter._version for parameter in self._model._module.parameters()]
+
+    def _drop_sum(self) -> None:
+        """Forget the sum: nothing of it will be released."""
+        for parameter in self._optimizer.params:
+            parameter.summed_grad = None
+        self._optimizer._is_last_step_skipped = False
+        self._optimizer._step_skip_queue.clear()
+        self._parts.clear()
+        self._sum = None
+
+    def _norms_of_audit(self) -> torch.Tensor | None:
+        if self._audit is None:
+            return None
+        due = self._audit.due()
+        self._earlier = not due and self._between == "last"
+        if due:
+            self._last_norms = self._audit.norms()
+        return self._last_norms if due or self._earlier else None
+
+    def _allowed(self, released: GradientSum, draws: Collection[Draw]) -> bool:
+        """Return whether the budget allows a sum to be released; ``draws`` are its own, or those of a next sum."""
+        if self._budget is None:
+            return True
+        charge = self._steps.charge(released, draws)
+        if charge.steps == 0:
+            return True
+        audit = None  # what an epoch costs audit records is known only at its end: until then, the clip bound
+        if self._budget.gated:
+            self.settle()
+            if isinstance(self._steps, PoissonSteps) and released.audit is not None:
+                audit = released.audit.checked()
+        return self._budget.allows(**asdict(charge), audit=audit)
+
+    def _look_ahead(self, released: GradientSum) -> None:
+        """Draw no further batch if another step like this one could not be taken, so that the loop ends."""
+        if self._budget is not None and not self._budget.gated:
+            *_, last = released.batch
+            if not self._allowed(released, [self._sampling.draws.next_like(last)]):
+                self._stop()
+
+    def _stop(self) -> None:
+        self.stopped = self._sampling.draws.ended = True
+        warnings.warn(
+            f"The declared budget allows no further step after {self.ledger.steps}: training has ended.",
+            BudgetReachedWarning,
+            stacklevel=2,
+        )
+
+    def _warn_if_changed(self, released: GradientSum) -> None:
+        """Warn at the first step of a resumed run if its noise changed: Opacus keeps it in no checkpoint."""
+        if self._resumed:
+            last = self.ledger.history.stretches[-1]
+            before = last.noise_std / last.clip if last.clip else np.inf
+            now = released.noise_std / released.bound
+            if not np.isclose(before, now, rtol=1e-6):
+                warnings.warn(
+                    f"noise_multiplier={now:g} at the first step after resuming, {before:g} at the last step before: "
+                    "a schedule may have fallen back to its start. What is used is what is accounted.",
+                    stacklevel=2,
+                )
+        self._resumed = False
+
+
+def _check_bound(clips: float, assumed: float) -> None:
+    if not abs(clips - assumed) <= 1e-6 * assumed:
+        raise refuse(
+            "max_grad_norm",
+            assumed,
+            f"the bound {clips:g} with which gradients are clipped: noise is scaled by the optimizer's, and a "
+            "scheduler changes only that one; set both",
+        )

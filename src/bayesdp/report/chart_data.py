@@ -1,0 +1,159 @@
+"""The figures that the charts of a report draw: epsilon by share and by delta, epsilon and exposure over training.
+
+All of them come from the audit set and from settings, as order statistics and quantiles over all audit records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
+from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.shares import share_epsilon
+from bayesdp.formatting import finite_or_none
+from bayesdp.guarantees.clip_bound import LAMBDAS, ClipBound
+from bayesdp.ledger import SNAPSHOT_LAMBDAS as KEPT
+from bayesdp.ledger import StoredLedger
+from bayesdp.validation import FloatArray
+
+Column = list[float | None]
+"""One line of a chart; None where nothing can be claimed."""
+
+
+def ranked(epsilons: FloatArray, shares: Sequence[float], gamma: float) -> Column:
+    """Return for each share the epsilon that it does not exceed, with confidence 1 - gamma.
+
+    None where there are too few records, or where the epsilon is infinite.
+    """
+    column = [share_epsilon(epsilons, share, gamma) for share in shares]
+    return [None if epsilon is None else _finite(epsilon) for epsilon in column]
+
+
+@dataclass(frozen=True)
+class ByDelta:
+    """Epsilon at each of D deltas: for everyone [D], and for S shares [S][D], ex-post and as an estimate.
+
+    ``everyone_distance`` bounds the total variation distance between outputs with and without a person; ``distance``
+    [S] estimates it for the shares. A guess from even odds succeeds with probability at most (1 + distance) / 2.
+    """
+
+    deltas: list[float]
+    everyone: Column
+    ex_post: list[Column]
+    estimate: list[Column]
+    everyone_distance: float = 1.0
+    distance: Column = field(default_factory=list[float | None])
+
+
+def by_delta(
+    ledger: StoredLedger, figures: RecordFigures, deltas: Sequence[float], shares: Sequence[float], gamma: float
+) -> ByDelta:
+    """Return what ``Ledger.claims`` would say at each of several deltas, computed together.
+
+    The figures are bounds and estimates of the same kinds as the claims, and about as tight.
+    """
+    bound = figures.clip_bound
+    everyone: Column = [None] * len(deltas)
+    everyone_distance = 1.0
+    if bound is not None:
+        everyone = [_finite(epsilon) for epsilon in bound.epsilons(deltas)]
+        everyone_distance = min(1.0, float(bound.deltas(np.zeros(1), min(deltas))[0]))
+    if not ledger.audit_records:
+        nothing: list[Column] = [[None] * len(deltas) for _ in shares]
+        return ByDelta(list(deltas), everyone, nothing, nothing, everyone_distance)
+    sure = [ranked(figures.ex_post_at(delta), shares, gamma) for delta in deltas]
+    bounds = np.array([math.inf if epsilon is None else epsilon for epsilon in everyone])
+    estimates, distances = figures.estimates_at(deltas)
+    estimated = [ranked(column, shares, gamma) for column in np.minimum(estimates, bounds).T]
+    distance = ranked(np.minimum(distances, everyone_distance), shares, gamma)
+    return ByDelta(list(deltas), everyone, _turned(sure), _turned(estimated), everyone_distance, distance)
+
+
+@dataclass(frozen=True)
+class OverTraining:
+    """Figures at P steps of the run: epsilon for everyone [P] and for S shares [S][P], ex-post, and exposures [S][P].
+
+    ``clipped`` [P] covers the steps since the previous point.
+    """
+
+    steps: list[int]
+    everyone: Column
+    ex_post: list[Column]
+    exposure: list[Column]
+    "The root of the costs so far over those at the clip bound: about the root mean square of the norms, over the clip."
+    clipped: Column
+    "The fraction of the audit records' norms that were above the clip bound."
+
+
+def over_training(
+    ledger: StoredLedger, figures: RecordFigures, delta: float, shares: Sequence[float], gamma: float
+) -> OverTraining:
+    """Return figures at the points where the ledger kept costs, and at the last step those of the claims.
+
+    Costs are rounded up when they are kept, so the figures along the way err upwards.
+    """
+    points, costs = ledger.snapshots() if ledger.audit_records else ([], np.zeros((0, 0, len(KEPT))))
+    before = [number for number, point in enumerate(points) if point < ledger.steps]
+    points, costs = [points[number] for number in before], costs[before]
+    # The two highest orders of an ex-post claim are not kept; without them the figure only gets larger.
+    padded = [np.c_[at, np.full((len(at), len(ORDERS) - len(KEPT)), np.inf)] for at in costs]
+    ex_post = [ranked(ex_post_epsilons(at, delta), shares, gamma) for at in padded]
+    if ledger.steps:
+        points.append(ledger.steps)
+        if ledger.audit_records:
+            costs = np.concatenate([costs, figures.costs[None, :, np.searchsorted(LAMBDAS, KEPT)]])
+            ex_post.append(ranked(figures.ex_post, shares, gamma))
+    bounds = [_clip_bound(ledger, point) for point in points]
+    everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
+    clipped = [ledger.history.share_clipped(*between) for between in pairwise([0, *points])]
+    return OverTraining(
+        steps=points,
+        everyone=everyone,
+        ex_post=_turned(ex_post) if ex_post else [[] for _ in shares],
+        exposure=_exposures(costs, bounds, shares, gamma),
+        clipped=[None if bound is None else share for bound, share in zip(bounds, clipped, strict=True)],
+    )
+
+
+def _clip_bound(ledger: StoredLedger, steps: int) -> ClipBound | None:
+    """Return the clip bound of the first ``steps`` steps; None if the run has a step without one."""
+    taken: list[tuple[float, float, int]] = []
+    for stretch in ledger.history.stretches:
+        if stretch.clip is None:
+            return None
+        count = min(stretch.steps, steps - (stretch.first - 1))
+        if count > 0:
+            taken.append((stretch.noise_std / stretch.clip, stretch.sample_rate, count))
+    return ClipBound.of(taken)
+
+
+def _exposures(
+    costs: FloatArray, bounds: Sequence[ClipBound | None], shares: Sequence[float], gamma: float
+) -> list[Column]:
+    """Return order statistics [S][P] of the root of what records have cost, over what they could have cost so far.
+
+    It is taken at the lowest order, from the beginning up to each point: costs are rounded up when they are kept, so
+    their differences between two points are not exact.
+    """
+    lowest = int(np.searchsorted(LAMBDAS, KEPT[0]))
+    columns: list[Column] = []
+    for at, bound in zip(costs, bounds, strict=False):
+        if bound is None or not bound.costs[lowest] > 0:
+            columns.append([None] * len(shares))
+        else:
+            columns.append(ranked(np.sqrt(np.minimum(at[:, 0] / bound.costs[lowest], 1.0)), shares, gamma))
+    return _turned(columns) if columns else [[] for _ in shares]
+
+
+def _turned(lines: list[Column]) -> list[Column]:
+    return [list(column) for column in zip(*lines, strict=True)]
+
+
+def _finite(value: Any) -> float | None:
+    return finite_or_none(float(value))

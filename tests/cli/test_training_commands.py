@@ -1,0 +1,104 @@
+"""``bayesdp demo``: killed, continued, repeated, served. (``train`` is in recipes/, ``reproduce`` in reproduce/.)"""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+
+import pytest
+
+from command_line import BAYESDP, run
+
+
+def steps_of(path):
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT count(*) FROM steps").fetchone()[0]
+
+
+def check_statement(printed):
+    assert "1. For everyone: epsilon" in printed
+    assert "For at least 99 % of people" in printed
+    assert "needs 459 audit records" not in printed
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The folder of a demo that was killed after a few steps."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    with subprocess.Popen([BAYESDP, "demo", "-o", out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        while steps_of(out / "run.ledger") < 5:
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.kill()
+    assert not (out / "report.html").exists()
+    assert 5 <= steps_of(out / "run.ledger") < 60
+    return out
+
+
+@pytest.fixture(scope="module")
+def finished(killed):
+    """The same folder after the demo was called again, and what that printed."""
+    result = run("demo", "-o", killed)
+    assert result.returncode == 0, result.stderr
+    return killed, result.stdout
+
+
+def test_demo_that_was_killed_goes_on(finished):
+    out, printed = finished
+    check_statement(printed)
+    assert printed.endswith(f"Report: {out / 'report.html'}\n")
+    assert steps_of(out / "run.ledger") == 60
+    assert "Privacy of the digits model" in (out / "report.html").read_text()
+
+
+def test_demo_trains_again_serves_its_report_and_nothing_else(finished):
+    out, _ = finished
+    before = (out / "report.html").read_bytes()
+    environment = {**os.environ, "BROWSER": "true"}
+    command = [BAYESDP, "demo", "--serve", "-o", out]
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run where Ctrl-C is ignored
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=listen) as running:
+        try:
+            printed = []
+            for line in running.stdout:
+                if line.startswith("http://127.0.0.1:"):
+                    address = line.split()[0]
+                    break
+                printed.append(line)
+            check_statement("".join(printed))
+            assert printed[-1] == f"Report: {out / 'report.html'}\n"
+            report = (out / "report.html").read_bytes()
+            assert report != before  # other noise: it was trained again
+            assert steps_of(out / "run.ledger") == 60
+            assert urllib.request.urlopen(address).read() == report
+            for path in ("run.ledger", "../out/run.ledger", "model.safetensors"):
+                with pytest.raises(urllib.error.HTTPError, match="404"):
+                    urllib.request.urlopen(address + path)
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 130
+
+
+def test_demo_leaves_the_files_of_others_alone(tmp_path):
+    files = {"run.ledger": "somebody's", "report.html": "ledger"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = run("demo", "-o", tmp_path)
+    assert result.returncode == 2
+    assert "earlier demo" in result.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_demo_refuses_a_folder_that_is_a_file(tmp_path):
+    target = tmp_path / "file"
+    target.write_text("")
+    result = run("demo", "-o", target)
+    assert result.returncode == 2
+    assert "output=" in result.stderr
