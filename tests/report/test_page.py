@@ -11,7 +11,7 @@ from bayesdp.formatting import round_up
 from bayesdp.optional import MissingLibraryError
 from bayesdp.report import write_report
 from bayesdp.report.chart_data import by_delta
-from bayesdp.report.contents import SHARES
+from bayesdp.report.contents import SHARES, report_contents
 from bayesdp.report.page import _json, render
 from report_runs import small_run
 
