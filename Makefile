@@ -28,20 +28,9 @@ test: setup
 test-slow: setup
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n 2 -m 'slow or not slow'
 
-# Rooms that need no PyTorch, on newer Pythons; those that the machine does not have are left out, and named.
-NEWER := 3.12 3.13
-CORE := mechanisms estimators profiles guarantees ledger claims paper budgets contracts/test_mechanism_contract.py \
-  contracts/test_estimator_contract.py test_package.py test_properties.py test_architecture.py
+# Rooms that need no PyTorch, on the newer Pythons that this machine has.
 test-pythons:
-	@for version in $(NEWER); do \
-	  python=$$(command -v python$$version || ls -d $$HOME/.pyenv/versions/$$version.*/bin/python 2>/dev/null | tail -n 1); \
-	  if [ -z "$$python" ]; then echo "Python $$version: not on this machine"; continue; fi; \
-	  environment=.venv/python$$version; \
-	  [ -x $$environment/bin/python ] || $$python -m venv $$environment; \
-	  $$environment/bin/python -m pip --disable-pip-version-check install --quiet --upgrade 'pip>=25.1' && \
-	  $$environment/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[report,arrow]' --group test && \
-	  echo "Python $$version:" && $$environment/bin/python -m pytest -n 2 $(addprefix tests/,$(CORE)) || exit 1; \
-	done
+	.ci/pythons
 
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ except ImportError as error:
     assert python(code) == expected
 
 
+@pytest.mark.skipif(find_spec("opacus") is None, reason="Opacus is not installed here")
 def test_opacus_is_there_when_it_is_asked_for():
     assert python("import bayesdp; print(hasattr(bayesdp, 'opacus'), callable(bayesdp.opacus.watch))") == "True True"
 

@@ -302,5 +302,9 @@ class LedgerFile:
             self._head = None
 
     def __del__(self) -> None:
-        if getattr(self, "_head", None) is not None and os.getpid() == self._process:
-            self._release(remove=False)
+        """Give up what was never closed: a ledger in memory that nobody holds any more, or one left after an error."""
+        if getattr(self, "_process", None) != os.getpid():
+            return
+        if (database := getattr(self, "_database", None)) is not None:
+            database.close()
+        self._release(remove=False)
