@@ -10,6 +10,7 @@ from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.everyone import ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
+from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, composed_file, locked, new_settings
@@ -129,7 +130,7 @@ class Ledger(StoredLedger):
         self,
         delta: float = 1e-5,
         gamma: float = 0.01,
-        shares: Iterable[float] = (0.5, 0.9, 0.99),
+        shares: Iterable[float] = DEFAULT_SHARES,
         *,
         joint: bool = False,
         estimator: str = "betting",

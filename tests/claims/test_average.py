@@ -50,7 +50,7 @@ def test_easy_with_profiles_is_tighter_still(easy_run):
     assert claims.average.epsilon <= 1.15
     assert claims.everyone.epsilon == pytest.approx(1.828, abs=2e-3)
     figures = RecordFigures(easy_run, DELTA, claims.everyone.epsilon)
-    deltas = figures.deltas(figures.plausible_steps)
+    deltas = figures.deltas(figures.plausible_points)
     plug_in = figures.walk[: deltas.shape[1]][deltas.mean(axis=0) <= DELTA].min()
     assert claims.average.epsilon > plug_in
     proved = compute_claims(easy_run, ClaimRequest(delta=DELTA, gamma=1e-10, fixed_exposures=True)).average

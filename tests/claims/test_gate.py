@@ -29,14 +29,14 @@ def test_the_count_that_is_allowed(records, gamma):
 def test_the_budget_amounts_to_epsilon_and_delta():
     gate = Gate(**GOOD)
     with mp.workdps(40):
-        order, budget = mp.mpf(gate.at), mp.mpf(gate.budget)
+        order, budget = mp.mpf(gate.chosen_order), mp.mpf(gate.budget)
         constant = order**order / (order + 1) ** (order + 1)
         delta = constant * mp.exp(budget - order * gate.epsilon)
         assert delta <= mp.mpf(1e-5)
         assert delta > mp.mpf(1e-5) * (1 - mp.mpf(1e-9))
     others = [Gate(**GOOD | {"order": order}) for order in range(10, 30)]
-    assert max(other.budget / (other.at * (other.at + 1)) for other in others) == gate.budget / (
-        gate.at * (gate.at + 1)
+    assert max(other.budget / (other.chosen_order * (other.chosen_order + 1)) for other in others) == gate.budget / (
+        gate.chosen_order * (gate.chosen_order + 1)
     )
 
 
@@ -137,7 +137,7 @@ def test_holds_on_the_traps(trap, direction):
     trap = trap.set_for(direction)
     gate = Gate(epsilon=4.0, delta=1e-9, share=0.99, gamma=0.01, records=500)
     squares = np.array([trap.first**2, trap.first**2 + trap.second**2])
-    costs = gate.at * (gate.at + 1) * squares / 2
+    costs = gate.chosen_order * (gate.chosen_order + 1) * squares / 2
     chance = norm.sf(trap.threshold)  # of being loud, for someone who was left out
     loud_is_over = costs[1] > gate.budget
     quiet_is_over = costs[0] > gate.budget

@@ -60,9 +60,9 @@ def test_a_gate_is_kept():
         ledger.step(**step)
         taken += 1
     assert 5 < taken < 2000
-    assert gate.met(ledger.costs([gate.at])[:, 0])
+    assert gate.met(ledger.costs([gate.chosen_order])[:, 0])
     ledger.step(**step)
-    assert not gate.met(ledger.costs([gate.at])[:, 0])  # it was the last that could be taken
+    assert not gate.met(ledger.costs([gate.chosen_order])[:, 0])  # it was the last that could be taken
     assert not budget.allows(**step)
 
 
@@ -117,7 +117,7 @@ def test_a_gate_is_kept_when_the_ledger_rounds_settings_up(changing):
             break
         ledger.step(**step)
     assert 64 < ledger.steps < 1000
-    assert gate.met(ledger.costs([gate.at])[:, 0])
+    assert gate.met(ledger.costs([gate.chosen_order])[:, 0])
 
 
 def test_a_step_that_was_not_taken_is_not_charged():
@@ -181,4 +181,4 @@ def test_a_step_that_is_amended_after_it_was_counted() -> None:
         ledger.amend(ledger.steps, audit=np.full(20, norm))
         ledger.step(**step, audit=np.full(20, 0.1))
         budget.allows(**step)
-        assert np.allclose(budget._costs._now(), ledger.costs([gate.at])[:, 0], rtol=1e-9)
+        assert np.allclose(budget._costs._now(), ledger.costs([gate.chosen_order])[:, 0], rtol=1e-9)

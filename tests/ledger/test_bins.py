@@ -74,12 +74,12 @@ def test_many_rates_are_rounded_up_and_stay_few() -> None:
     bins = Bins()
     rates = np.linspace(0.01, 0.02, 1000).tolist()
     for rate in rates:
-        kept = bins.rates[bins.place(1.0, rate, 1.0).rate]
+        kept = bins.rates[bins.place(1.0, rate, 1.0).rate_number]
         assert rate <= kept <= rate * (1 + 1 / 16)
         assert bins.least_rate(bins.rates.index(kept)) <= rate
     assert bins.rates[:OWN_RATES] == rates[:OWN_RATES]
     assert len(bins.rates) <= OWN_RATES + 18
-    assert bins.rates[bins.place(1.0, 1.0, 1.0).rate] == 1.0
+    assert bins.rates[bins.place(1.0, 1.0, 1.0).rate_number] == 1.0
 
 
 def test_the_same_settings_have_the_same_place() -> None:
@@ -114,7 +114,7 @@ def test_bins_are_numbers_that_files_contain() -> None:
 def test_exposures_lie_between_the_ends_of_their_bin(norms: list[float]) -> None:
     bins = Bins()
     place = bins.place(1.0, 0.1, 3.0)
-    counted = bins_of(place.rate, place.keys(np.array(norms)))
+    counted = bins_of(place.rate_number, place.keys(np.array(norms)))
     exposures = np.minimum(norms, 3.0)
     assert (exposures <= bins.exposures_of(counted)).all()
     below = bins.exposures_below(counted)

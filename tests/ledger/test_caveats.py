@@ -23,7 +23,7 @@ def test_caveats_are_said_in_every_claim(tmp_path: Path) -> None:
         claims = read.claims(shares=[0.5])
     assert [claim.kind for claim in claims[:3]] == ["proved", "ex-post", "estimate"]
     for claim in claims:
-        assert sum("contributes nothing" in text for text in claim.assumptions) == 1
+        assert sum("contribution becomes zero" in text for text in claim.assumptions) == 1
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,9 @@ def test_caveats_make_estimates_of_bounds(caveat: str, kinds: list[str]) -> None
     worst_case = claims[1].worst_case
     assert worst_case is not None
     assert worst_case.kind == kinds[0]
+    said = ledger.worst_case().statement()
+    assert f", {kinds[0]})" in said
+    assert ("Assumes" in said) == (kinds[0] == "estimate")  # what weakens shares only is not said of everyone
     with pytest.raises(InvalidInputError, match="caveats='unheard-of'"):
         ledger.step(**STEP, caveats=["unheard-of"])
     assert ledger.steps == 2

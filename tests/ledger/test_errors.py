@@ -11,7 +11,7 @@ import pytest
 
 from bayesdp import InvalidInputError, Ledger, LedgerError, StorageError
 from bayesdp.ledger import file as ledger_file
-from bayesdp.ledger.database import clear_errors
+from bayesdp.ledger.database import translated_errors
 from command_line import run
 
 
@@ -52,7 +52,7 @@ def test_errors_can_be_pickled() -> None:
 def test_what_sqlite_says_in_plain_words(
     said: str, kind: type[LedgerError] | type[StorageError], code: int | None, words: str
 ) -> None:
-    with pytest.raises(kind, match=words) as error, clear_errors("run.ledger"):
+    with pytest.raises(kind, match=words) as error, translated_errors("run.ledger"):
         raise sqlite3.OperationalError(said)
     assert str(error.value).startswith("ledger='run.ledger': ")
     assert "\n" not in str(error.value)
@@ -60,10 +60,10 @@ def test_what_sqlite_says_in_plain_words(
 
 
 def test_errors_of_the_system_keep_their_code() -> None:
-    with pytest.raises(StorageError, match="No space left") as error, clear_errors("run.ledger"):
+    with pytest.raises(StorageError, match="No space left") as error, translated_errors("run.ledger"):
         raise OSError(errno.ENOSPC, "No space left on device", "something else")
     assert (error.value.errno, error.value.filename) == (errno.ENOSPC, "run.ledger")
-    with pytest.raises(StorageError) as same, clear_errors("another.ledger"):
+    with pytest.raises(StorageError) as same, translated_errors("another.ledger"):
         raise error.value
     assert same.value is error.value
 

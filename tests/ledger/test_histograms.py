@@ -29,7 +29,7 @@ def by_hand(entries: list[Entry], records: int) -> dict[tuple[int, int], int]:
     for entry in entries:
         for record in range(records):
             key = entry.keys if isinstance(entry.keys, int) else int(entry.keys[record])
-            cell = (int(bins_of(entry.rate, np.array([key]))[0]), record)
+            cell = (int(bins_of(entry.rate_number, np.array([key]))[0]), record)
             counts[cell] = counts.get(cell, 0) + 1
     return counts
 

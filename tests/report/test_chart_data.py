@@ -60,3 +60,11 @@ def test_no_line_is_that_of_one_record():
     for step in range(5):
         ledger.step(noise_std=1.0, sample_rate=1.0, clip=1.0, audit=[0.1 * step])
     assert report_contents(ledger).over_training.exposure == [[None] * 5] * 3
+
+
+def test_the_chart_over_training_ends_at_the_figure_of_the_claims():
+    ledger = Ledger()
+    for number in range(6):  # more settings than dp-accounting composes
+        ledger.step(noise_std=2.0 + number / 100, sample_rate=0.1, clip=1.0, audit=[0.1] * 60)
+    page = report_contents(ledger)
+    assert page.over_training.everyone[-1] == ledger.claims().everyone.epsilon

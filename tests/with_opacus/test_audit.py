@@ -129,7 +129,7 @@ def test_norms_that_come_late_are_the_same() -> None:
     for late in (False, True):
         run, ledger = private_run(), Ledger()
         watched = run.watch(ledger, audit=random_data(30, seed=9), loss=run.loss)
-        watched._steps._late = late
+        watched._recorder._late = late
         run.train(most=5)
         assert ledger.history.audited_steps == 5 - late
         watched.close()

@@ -39,7 +39,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_once_for_every_step(counted: Counter[str], mode: str, late: bool) -> None:
     run, ledger = private_run(mode=mode), Ledger()
     with run.watch(ledger, audit=random_data(20, seed=9), loss=run.loss) as watched:
-        watched._steps._late = late
+        watched._recorder._late = late
         run.train(most=5)
     assert ledger.steps == 5
     assert counted == {"audit": 5, "batch": 5, "sum": 5}

@@ -62,7 +62,7 @@ def test_a_gate_stops_training() -> None:
         run.train(100)
     assert watched.stopped
     assert 0 < ledger.steps < 1000
-    assert gate.met(ledger.costs([gate.at])[:, 0])
+    assert gate.met(ledger.costs([gate.chosen_order])[:, 0])
     assert not [claim for claim in watched.claims() if claim.method.startswith("gate") and claim.reason]
 
 
@@ -104,14 +104,14 @@ def test_training_goes_on_after_a_step_that_failed(tmp_path: Path, virtual: bool
     watched = run.watch(ledger)
     manager = BatchMemoryManager(data_loader=run.loader, max_physical_batch_size=10, optimizer=run.optimizer)
     loader = manager.__enter__() if virtual else run.loader
-    record, failures = watched._steps.record, iter([True])
+    record, failures = watched._recorder.record, iter([True])
 
     def fail_once(released: Any) -> None:
         if next(failures, False):
             raise OSError("the disk is full")
         record(released)
 
-    watched._steps.record = fail_once
+    watched._recorder.record = fail_once
     before = run.parameters
     with pytest.raises(OSError, match="the disk is full"):
         run.train(loader=loader)

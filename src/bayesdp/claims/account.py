@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdp import validation
-from bayesdp.claims.request import ClaimRequest
+from bayesdp.claims.request import DEFAULT_SHARES, ClaimRequest
 from bayesdp.claims.run_claims import RunClaims, compute_claims
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, new_settings
 from bayesdp.norms_file import check_norms
@@ -24,7 +24,7 @@ def account(
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
     gamma: float = 0.01,
-    shares: Iterable[float] = (0.5, 0.9, 0.99),
+    shares: Iterable[float] = DEFAULT_SHARES,
     paper_gamma: float = 1e-15,
     joint: bool = False,
     estimator: str = "betting",

@@ -33,7 +33,7 @@ def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, e
     )
     if records < 3:
         return claim.without(NO_AUDIT if not records else f"an average needs 3 audit records; there are {records}")
-    steps, known = figures.plausible_steps, math.isfinite(everyone.epsilon)
+    steps, known = figures.plausible_points, math.isfinite(everyone.epsilon)
     while True:
         epsilons, bounds = figures.walk[:steps], figures.bounds[:steps]
         walked = least_epsilon(estimator, epsilons, figures.deltas(steps), bounds, delta, known=known)

@@ -14,14 +14,14 @@ from bayesdp.claims.claim import Claim
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT
 from bayesdp.estimators import StudentT
-from bayesdp.guarantees.clip_bound import LAMBDAS as CLIP_BOUND_LAMBDAS
+from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS
 from bayesdp.ledger import BinArray, StoredLedger
 from bayesdp.logspace import log_expm1
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import FloatArray, InvalidInputError
 
-LAMBDAS = np.arange(1.0, 65.0)
+PAPER_LAMBDAS = np.arange(1.0, 65.0)
 _MODEL = "the exponentials of costs follow the model behind Student-t"
 
 
@@ -31,10 +31,10 @@ def from_audit(figures: RecordFigures, *, delta: float, gamma: float, worst_case
     The costs of whole runs are known, so Hölder's inequality is not needed: E_x[e^{K_x}] is estimated once for each
     order. All orders together may fail with probability 64 gamma, which is taken out of ``delta``.
     """
-    columns = np.searchsorted(CLIP_BOUND_LAMBDAS, LAMBDAS)
+    columns = np.searchsorted(CLIP_BOUND_LAMBDAS, PAPER_LAMBDAS)
     costs = figures.costs[:, columns]
     bound = None if figures.clip_bound is None else figures.clip_bound.costs[columns]
-    total = gamma * len(LAMBDAS)
+    total = gamma * len(PAPER_LAMBDAS)
     claim = _claim(delta, total, worst_case, "Student-t over whole runs of audit records", len(costs), private=False)
     if not len(costs):
         return claim.without(NO_AUDIT)
@@ -53,11 +53,11 @@ def from_batches(ledger: StoredLedger, *, delta: float, gamma: float, worst_case
     least those of the exact norms. ``gamma`` is the failure probability of each step at each order.
     """
     steps = ledger.steps
-    total = gamma * len(LAMBDAS) * max(steps, 1)
+    total = gamma * len(PAPER_LAMBDAS) * max(steps, 1)
     claim = _claim(delta, total, worst_case, "Hölder, Student-t over drawn batches", None, private=True)
     if delta <= total:
         return claim.without(_too_small(delta, total))
-    costs, batches = np.zeros(len(LAMBDAS)), _BatchCosts(ledger, StudentT(gamma=gamma))
+    costs, batches = np.zeros(len(PAPER_LAMBDAS)), _BatchCosts(ledger, StudentT(gamma=gamma))
     for stretch in ledger.history.stretches:
         bound = _bound(stretch.noise_std, stretch.sample_rate, stretch.clip)
         for number in range(stretch.first, stretch.first + stretch.steps):
@@ -85,9 +85,9 @@ def _claim(delta: float, gamma: float, worst_case: Claim, method: str, samples: 
 def _with_costs(claim: Claim, costs: FloatArray, delta: float) -> Claim:
     if delta <= 0:
         return claim.without(_too_small(claim.delta, claim.gamma))
-    epsilon, best = epsilon_from_costs(costs, LAMBDAS, delta, "improved")
-    last = (f"The best order is the last one tried, {LAMBDAS[-1]:g}.",) if best == len(LAMBDAS) - 1 else ()
-    return claim.with_figure(epsilon, order=float(LAMBDAS[best]), notes=last)
+    epsilon, best = epsilon_from_costs(costs, PAPER_LAMBDAS, delta, "improved")
+    last = (f"The best order is the last one tried, {PAPER_LAMBDAS[-1]:g}.",) if best == len(PAPER_LAMBDAS) - 1 else ()
+    return claim.with_figure(epsilon, order=float(PAPER_LAMBDAS[best]), notes=last)
 
 
 def _too_small(delta: float, gamma: float) -> str:
@@ -97,8 +97,8 @@ def _too_small(delta: float, gamma: float) -> str:
 def _bound(noise: float, rate: float, clip: float | None) -> FloatArray:
     """Return the cost of one step at the clip bound, [L]."""
     if clip is None:
-        return np.full(len(LAMBDAS), np.inf)
-    return log_moments(rate, [clip / noise], LAMBDAS)[0]
+        return np.full(len(PAPER_LAMBDAS), np.inf)
+    return log_moments(rate, [clip / noise], PAPER_LAMBDAS)[0]
 
 
 class _BatchCosts:
@@ -134,8 +134,8 @@ class _BatchCosts:
         rates = known.rates_of(new)
         for number, upper, lower in zip(
             new.tolist(),
-            log_moments(rates, known.exposures_of(new), LAMBDAS),
-            log_moments(rates, known.exposures_below(new), LAMBDAS),
+            log_moments(rates, known.exposures_of(new), PAPER_LAMBDAS),
+            log_moments(rates, known.exposures_below(new), PAPER_LAMBDAS),
             strict=True,
         ):
             self._moments[number] = np.stack([upper, lower])

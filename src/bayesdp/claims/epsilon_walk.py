@@ -16,8 +16,8 @@ import numpy as np
 from bayesdp.estimators import DistributionFree
 from bayesdp.validation import FloatArray
 
-STEP = 0.99
-_STEPS = 920  # the last epsilon is less than a ten-thousandth of the first
+RATIO = 0.99
+_POINTS = 920  # the last epsilon is less than a ten-thousandth of the first
 _WITHOUT_WORST_CASE = 100.0
 
 
@@ -26,7 +26,7 @@ def walk(worst_case: float) -> FloatArray:
     if worst_case == 0:
         return np.zeros(1)
     first = worst_case if math.isfinite(worst_case) else _WITHOUT_WORST_CASE
-    return np.geomspace(first, first * STEP ** (_STEPS - 1), _STEPS)
+    return np.geomspace(first, first * RATIO ** (_POINTS - 1), _POINTS)
 
 
 @dataclass(frozen=True)

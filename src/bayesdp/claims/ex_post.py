@@ -20,7 +20,7 @@ from bayesdp.validation import FloatArray
 ORDERS = np.array([*SNAPSHOT_LAMBDAS, 512, 1024], np.float64)
 WEIGHTS = np.array([0.12] * len(SNAPSHOT_LAMBDAS) + [0.02, 0.02])
 """Fixed once and for all: most weight on the orders that suit ordinary runs, little on those of very quiet runs."""
-_MOST_STEPS = 60  # usually five are enough; stopping early leaves epsilon too large, never too small
+_MOST_ITERATIONS = 60  # usually five are enough; stopping early leaves epsilon too large, never too small
 
 
 def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
@@ -35,7 +35,7 @@ def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
     with np.errstate(invalid="ignore"):
         epsilons: FloatArray = np.min((target - exponents) / ORDERS, axis=1)
     going = np.flatnonzero(np.isfinite(epsilons))
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_ITERATIONS):
         value, slope = _log_mixture(exponents[going], epsilons[going])
         step = np.maximum(value - target, 0.0) / slope
         epsilons[going] -= step

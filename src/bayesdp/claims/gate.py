@@ -72,15 +72,15 @@ class Gate:
             raise refuse("order", order, f"a lambda with a budget above 0 at epsilon={epsilon!r}, delta={delta!r}")
 
     @property
-    def at(self) -> float:
+    def chosen_order(self) -> float:
         """The order lambda at which costs are counted."""
         assert self.order is not None
         return self.order
 
     @property
     def budget(self) -> float:
-        """The budget B: the most that a record may cost at the order ``at``."""
-        return float(costs_for(np.array([self.at]), self.epsilon, self.delta)[0])
+        """The budget B: the most that a record may cost at the order ``chosen_order``."""
+        return float(costs_for(np.array([self.chosen_order]), self.epsilon, self.delta)[0])
 
     @property
     def allowed(self) -> int:
@@ -93,7 +93,7 @@ class Gate:
         return self.records - rank
 
     def met(self, costs: FloatArray) -> bool:
-        """Return whether at most ``allowed`` of the costs [m], at the order ``at``, exceed the budget.
+        """Return whether at most ``allowed`` of the costs [m], at the order ``chosen_order``, exceed the budget.
 
         NaN counts as exceeding it. Raises InvalidInputError if there is not one cost for each declared record.
         """
@@ -116,7 +116,7 @@ class Gate:
             method=f"gate declared before the run: epsilon={self.epsilon:g}, delta={self.delta:g} for a share of "
             f"{percent(self.share)}, gamma={self.gamma:g}",
             samples=self.records,
-            order=self.at,
+            order=self.chosen_order,
             assumptions=(
                 "the audit records were drawn from the population and not used to train or to choose",
                 "before release, nothing was read from the audit records except whether the gate was still met",

@@ -11,7 +11,7 @@ from bayesdp.claims.epsilon_walk import walk
 from bayesdp.claims.everyone import ledger_clip_bound
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.step_kinds import exposure_counts
-from bayesdp.guarantees.clip_bound import LAMBDAS
+from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS
 from bayesdp.ledger import StoredLedger
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
 from bayesdp.profiles.conversion import record_deltas, record_epsilons
@@ -20,7 +20,7 @@ from bayesdp.validation import FloatArray
 _MIDDLE = 8.0  # the order at which rounding to a few kinds of steps should add little
 _FURTHER = 0.6  # profiles often support an average epsilon smaller than Rényi divergences do, by about this factor
 _COARSER_GRID = 1e-3  # spacing of epsilons, for a table of many deltas
-_EX_POST = np.searchsorted(LAMBDAS, ORDERS)
+_EX_POST = np.searchsorted(CLIP_BOUND_LAMBDAS, ORDERS)
 
 
 class RecordFigures:
@@ -36,12 +36,13 @@ class RecordFigures:
         self._ledger, self._delta, self._precision = ledger, delta, precision
         self.clip_bound = ledger_clip_bound(ledger)
         self.walk = walk(worst_case)
-        self._worst_case = worst_case
+        self.worst_case = worst_case
+        "Epsilon for everyone at delta."
 
     @cached_property
     def costs(self) -> FloatArray:
         """The costs K_x of every audit record, [m, L], capped at those of the clip bound."""
-        costs = self._ledger.costs(LAMBDAS)
+        costs = self._ledger.costs(CLIP_BOUND_LAMBDAS)
         return costs if self.clip_bound is None else np.minimum(costs, self.clip_bound.costs)
 
     @cached_property
@@ -56,8 +57,8 @@ class RecordFigures:
     @cached_property
     def estimates(self) -> FloatArray:
         """The epsilon of every audit record, [m], as if its exposures had been fixed before the run."""
-        renyi = record_epsilons(self.costs, LAMBDAS, self._delta)
-        return np.minimum(np.minimum(self._first[0], renyi), self._worst_case)
+        renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self._delta)
+        return np.minimum(np.minimum(self._first[0], renyi), self.worst_case)
 
     def estimates_at(self, deltas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
         """Return estimates at several deltas, [m, D], and each record's delta at epsilon = 0, [m].
@@ -65,7 +66,7 @@ class RecordFigures:
         The latter is the total variation distance between outputs with and without the record. Estimates are computed
         together on a coarser grid, which makes them slightly larger, and are not capped at the worst case.
         """
-        renyi = np.stack([record_epsilons(self.costs, LAMBDAS, delta) for delta in deltas], axis=1)
+        renyi = np.stack([record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, delta) for delta in deltas], axis=1)
         if self._unsampled:
             epsilons = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
             distances = gaussian_delta(self._exposures, 0.0)
@@ -96,18 +97,18 @@ class RecordFigures:
         return np.concatenate([first, self._profiles_at(self.walk[known:steps])[1]], axis=1)
 
     @cached_property
-    def plausible_steps(self) -> int:
+    def plausible_points(self) -> int:
         """How far down the walk an average is likely to get: somewhat beyond where Rényi divergences end."""
         low, high = 0, len(self.walk) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            mean = float(record_deltas(self.costs, LAMBDAS, self.walk[[middle]]).mean())
+            mean = float(record_deltas(self.costs, CLIP_BOUND_LAMBDAS, self.walk[[middle]]).mean())
             low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
         return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
 
     @cached_property
     def _first(self) -> tuple[FloatArray, FloatArray]:
-        return self._profiles_at(self.walk[: self.plausible_steps])
+        return self._profiles_at(self.walk[: self.plausible_points])
 
     @property
     def _exposures(self) -> FloatArray:
@@ -120,7 +121,7 @@ class RecordFigures:
 
     @cached_property
     def _counts(self) -> ExposureCounts:
-        middle = self.costs[:, np.searchsorted(LAMBDAS, _MIDDLE)]
+        middle = self.costs[:, np.searchsorted(CLIP_BOUND_LAMBDAS, _MIDDLE)]
         return exposure_counts(self._ledger.step_counts(), middle, _MIDDLE)
 
     def _profiles_at(self, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -9,6 +9,8 @@ from bayesdp import validation
 from bayesdp.estimators import Betting, DistributionFree, EmpiricalBernstein, KullbackLeibler, StudentT
 from bayesdp.validation import refuse
 
+DEFAULT_SHARES = (0.5, 0.9, 0.99)
+"""The shares of the population that are claimed unless others are asked for, also on the report."""
 ESTIMATORS: dict[str, type[DistributionFree]] = {
     "betting": Betting,
     "kullback-leibler": KullbackLeibler,
@@ -26,7 +28,7 @@ class ClaimRequest:
 
     delta: float = 1e-5
     gamma: float = 0.01
-    shares: Iterable[float] = (0.5, 0.9, 0.99)
+    shares: Iterable[float] = DEFAULT_SHARES
     joint: bool = False
     estimator: str = "betting"
     fixed_exposures: bool = False

@@ -193,7 +193,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     everyone = everyone_claim(worst, caveats)
     figures = RecordFigures(ledger, delta, worst.epsilon, precision)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})
-    met = gate is not None and gate.met(ledger.costs([gate.at])[:, 0])
+    met = gate is not None and gate.met(ledger.costs([gate.chosen_order])[:, 0])
     batches = (bayesian.from_batches(ledger, delta=delta, gamma=gamma, worst_case=everyone),) if request.private else ()
     claims = RunClaims(
         worst_case=worst,

@@ -16,7 +16,7 @@ import numpy as np
 from bayesdp import validation
 from bayesdp.claims.everyone import ledger_clip_bound, ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
-from bayesdp.guarantees.clip_bound import LAMBDAS, ClipBound
+from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
 from bayesdp.ledger import RunningCosts, StoredLedger, checked_audit_norms
 from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import refuse
@@ -49,7 +49,7 @@ class StopWhen:
             self._gate = declared_gate(ledger)
             if self._gate is None:
                 raise refuse("gate", gate, "a gate that was declared when the ledger was created")
-            self._costs = RunningCosts(ledger, self._gate.at)
+            self._costs = RunningCosts(ledger, self._gate.chosen_order)
         self._loudest = math.inf, 0.0
         "The noise multiplier and rate for which steps up to number ``_until`` are known to fit."
         self._until = 0
@@ -103,7 +103,7 @@ class StopWhen:
         for stretch in reversed(self.ledger.history.stretches):
             if stretch.first + stretch.steps - 1 <= self._checked:
                 break
-            settings.append((stretch.noise_std / stretch.clip if stretch.clip else 0.0, stretch.sample_rate))
+            settings.append((stretch.noise_multiplier or 0.0, stretch.sample_rate))
         return settings
 
     def _reach(self, noise_multiplier: float, rate: float, least: int, most: int) -> int:
@@ -118,7 +118,7 @@ class StopWhen:
 
         def by_renyi(more: int) -> bool:
             costs = taken.costs + more * step.costs
-            return epsilon_from_costs(costs, LAMBDAS, self._delta, "improved")[0] <= _CLEARLY * self._budget
+            return epsilon_from_costs(costs, CLIP_BOUND_LAMBDAS, self._delta, "improved")[0] <= _CLEARLY * self._budget
 
         def by_profile(more: int) -> bool:
             after = ledger_clip_bound(self.ledger, (noise_multiplier, rate, more))

@@ -33,7 +33,7 @@ class Calibration:
 
 
 def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: float = 1e-5) -> Calibration:
-    """Return the least noise multiplier whose worst-case epsilon does not exceed the target.
+    """Return a noise multiplier, close to the least, whose worst-case epsilon does not exceed the target.
 
     For ``steps`` steps of DP-SGD at ``sample_rate`` and ``delta``, as ``bayesdp.epsilon`` counts them. Rényi
     divergences bracket the root; privacy loss distributions polish it until epsilon is within 0.1 % below the target.

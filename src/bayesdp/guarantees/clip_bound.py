@@ -6,20 +6,21 @@ Composing hundreds of different settings with dp-accounting takes minutes; here 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from bayesdp.guarantees.worst_case import WorstCase, worst_case_of
+from bayesdp.guarantees.worst_case import WorstCase, merge, worst_case_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
 from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import FloatArray
 
-LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
+CLIP_BOUND_LAMBDAS = np.array([*range(1, 257), 512, 1024], np.float64)
 """The orders at which the costs of records are compared with those at the clip bound, [L]."""
 MOST_SETTINGS = 256
 """How many different settings are told apart; a history with more is merged first."""
@@ -29,7 +30,9 @@ _ROUND_UP = 1 + 2.0**-50  # of an exposure, 1 over the noise multiplier
 
 @dataclass(frozen=True)
 class ClipBound:
-    """A record that is at the clip bound in every step: its steps by ``settings``, and its costs [L] at ``LAMBDAS``.
+    """A record that is at the clip bound in every step: its steps by ``settings``, and its costs [L].
+
+    ``costs`` are those at ``CLIP_BOUND_LAMBDAS``.
 
     Formal guarantee: with Poisson sampling, clipping and Gaussian noise, every record's log-moments and profile, in
     both directions of add/remove, are at most these. ``settings`` has one row; exposures, costs and results are
@@ -51,7 +54,7 @@ class ClipBound:
             np.array([_ROUND_UP / noise for noise, _, _ in listed]),
             np.array([[float(count) for _, _, count in listed]]),
         )
-        costs = np.zeros(len(LAMBDAS))
+        costs = np.zeros(len(CLIP_BOUND_LAMBDAS))
         for noise, rate, count in listed:
             costs += count * _step_costs(noise, rate)
         return ClipBound(settings, costs * (1 + 2.0**-38))
@@ -73,7 +76,7 @@ class ClipBound:
 
     def epsilons(self, deltas: Sequence[float]) -> FloatArray:
         """Return upper bounds of epsilon at D deltas, [D], by the profile or Rényi divergences, whichever is less."""
-        renyi = np.array([epsilon_from_costs(self.costs, LAMBDAS, delta, "improved")[0] for delta in deltas])
+        renyi = np.array([epsilon_from_costs(self.costs, CLIP_BOUND_LAMBDAS, delta, "improved")[0] for delta in deltas])
         if self._unsampled:
             return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
         return np.minimum(renyi, profiles(self.settings, deltas).epsilon[0])
@@ -94,11 +97,15 @@ def worst_case_of_many(steps: Sequence[RepeatedStep], delta: float) -> WorstCase
     Up to four settings are composed by dp-accounting (``worst_case_of``). More than that are steps of one record at the
     clip bound, and epsilon is the smaller of its profile ("PLD") and its Rényi bound ("RDP").
     """
-    if len(steps) <= _MOST_FOR_PLD:
-        return worst_case_of(steps, delta=delta)
-    clip_bound = ClipBound.of(steps)
+    counts: Counter[tuple[float, float]] = Counter()
+    for noise, rate, count in merge(steps):
+        counts[noise, rate] += count
+    distinct = [(noise, rate, count) for (noise, rate), count in counts.items()]
+    if len(distinct) <= _MOST_FOR_PLD:
+        return worst_case_of(distinct, delta=delta)
+    clip_bound = ClipBound.of(distinct)
     profile = clip_bound.epsilon(delta)
-    rdp = epsilon_from_costs(clip_bound.costs, LAMBDAS, delta, "improved")[0]
+    rdp = epsilon_from_costs(clip_bound.costs, CLIP_BOUND_LAMBDAS, delta, "improved")[0]
     if rdp <= profile:
         return WorstCase(epsilon=rdp, delta=delta, accountant="RDP", rdp_epsilon=rdp, pld_epsilon=None)
     return WorstCase(epsilon=profile, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=profile)
@@ -106,4 +113,4 @@ def worst_case_of_many(steps: Sequence[RepeatedStep], delta: float) -> WorstCase
 
 @lru_cache(maxsize=4096)
 def _step_costs(noise_multiplier: float, rate: float) -> FloatArray:
-    return log_moments(rate, [_ROUND_UP / noise_multiplier], LAMBDAS)[0]
+    return log_moments(rate, [_ROUND_UP / noise_multiplier], CLIP_BOUND_LAMBDAS)[0]

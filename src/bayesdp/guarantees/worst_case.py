@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class WorstCase:
     "Why there is no finite epsilon, if not for too little noise."
     assumptions: tuple[str, ...] = ()
     "What the guarantee rests on besides noise, clipping and sampling."
+    kind: Literal["proved", "estimate"] = "proved"
+    "An estimate if one of the assumptions is known to be doubtful."
 
     def __float__(self) -> float:
         return self.epsilon
@@ -52,13 +54,13 @@ class WorstCase:
             return f"For everyone: {self.reason or _TOO_LITTLE_NOISE}."
         size = round_up(self.epsilon, 4)
         assumed = f" Assumes that {'; '.join(self.assumptions)}." if self.assumptions else ""
-        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, proved).{assumed}"
+        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, {self.kind}).{assumed}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon becomes None, with a ``reason`` beside it."""
         values: dict[str, Any] = asdict(self)
         reason = values.pop("reason") or _TOO_LITTLE_NOISE
-        del values["assumptions"]  # these are told by the claims
+        del values["assumptions"], values["kind"]  # these are stated by the claims
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None

@@ -36,7 +36,7 @@ class PrivateBatch:
         """Count the norms of a batch over the bins of its step."""
         counts = np.bincount(place.keys(norms.values))
         keys = np.flatnonzero(counts > 0)
-        return PrivateBatch(len(norms), norms.above(clip), bins_of(place.rate, keys), counts[keys])
+        return PrivateBatch(len(norms), norms.above(clip), bins_of(place.rate_number, keys), counts[keys])
 
     def moved(self, place: Place) -> PrivateBatch:
         """Return this batch as another ledger counts it, where its step has another place."""
@@ -44,14 +44,14 @@ class PrivateBatch:
         keys[keys >= FIRST_OWN] = place.clip_key
         counts = np.bincount(keys, self.counts).astype(np.int64)
         present = np.flatnonzero(counts)
-        return PrivateBatch(self.drawn, self.clipped, bins_of(place.rate, present), counts[present])
+        return PrivateBatch(self.drawn, self.clipped, bins_of(place.rate_number, present), counts[present])
 
-    def pack(self, rate: int) -> bytes:
+    def pack(self, rate_number: int) -> bytes:
         """Return the bytes that the file keeps. All bins must be of the one rate with this number."""
         keys = keys_of(self.bins)
         numbers = np.stack([keys, self.counts])
         numbers[0, 1:] -= keys[:-1]
-        return _HEADER.pack(self.drawn, self.clipped, rate) + packing.pack_small(numbers)
+        return _HEADER.pack(self.drawn, self.clipped, rate_number) + packing.pack_small(numbers)
 
     @staticmethod
     def unpack(data: bytes) -> PrivateBatch:

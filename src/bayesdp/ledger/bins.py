@@ -33,9 +33,9 @@ BinArray = NDArray[np.uint32]
 """Bins, [K]: the number of the rate in the upper 16 bits, the key of the exposure in the lower."""
 
 
-def bins_of(rate: int, keys: KeyArray) -> BinArray:
+def bins_of(rate_number: int, keys: KeyArray) -> BinArray:
     """Return the bins of keys at one rate, [K]."""
-    return keys.astype(np.uint32) | np.uint32(rate << 16)
+    return keys.astype(np.uint32) | np.uint32(rate_number << 16)
 
 
 def keys_of(bins: BinArray) -> NDArray[np.int64]:
@@ -52,7 +52,7 @@ def rate_numbers_of(bins: BinArray) -> NDArray[np.int64]:
 class Place:
     """The place of one step: where its exposures are counted."""
 
-    rate: int
+    rate_number: int
     "The number of the step's sampling rate."
     scale: float
     "Norm times scale is the exposure, never below norm over noise."

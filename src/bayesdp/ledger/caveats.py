@@ -23,13 +23,16 @@ class Caveat:
 
 CAVEATS = {
     "zero-out": Caveat(
-        "data without a record is data in which it contributes nothing, while batches stay as they are", "nothing"
+        "to remove a record means that its contribution becomes zero, while batches stay as they are (zero-out)",
+        "nothing",
     ),
-    "earlier-norms": Caveat("at some steps the norms of audit records were those of an earlier step", "audit"),
+    "earlier-norms": Caveat(
+        "at steps without a measurement, norms of audit records were those of the last measured step", "audit"
+    ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
     "sampling-mismatch": Caveat(
-        "the batches that were drawn do not match the sampling rate, so the figures may be too small", "everything"
+        "records were drawn at the stated rate, although the sizes of the batches contradict it", "everything"
     ),
     "seeded": Caveat(
         "nobody knows the seed of noise and batches. It was set by hand: an experiment, NOT FOR RELEASE",

@@ -43,7 +43,7 @@ ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
 
 
 @contextlib.contextmanager
-def clear_errors(path: Path | str) -> Generator[None]:
+def translated_errors(path: Path | str) -> Generator[None]:
     """Turn errors of the disk and of SQLite into StorageError or LedgerError with a message of one line."""
     try:
         yield

@@ -21,12 +21,12 @@ from bayesdp.ledger.database import (
     ECONOMY,
     INSERT_STEP,
     MEMORY,
-    clear_errors,
     connect,
     connect_to_read,
     create_tables,
     give_name,
     single_value,
+    translated_errors,
 )
 from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.histograms import Slice
@@ -48,14 +48,14 @@ class LedgerFile:
         self._real = Path(path).resolve()  # links followed, and valid wherever the process changes its directory to
         self._write = write
         self._head: head.Head | None = None
-        self.closed = True
+        self.sealed = True
         "Whether the database is marked as closed: it contains the whole ledger, and needs no head."
         self.is_open = True
         self._ready = False  # whether ``begin`` has prepared the file for writing
         self._noted: tuple[int, bytes] | None = None  # what the head says: steps, and the hash of the last one
         self._digests: dict[int, bytes] = {}  # of the slices, by number
         self._process = os.getpid()
-        with clear_errors(path):
+        with translated_errors(path):
             if path == MEMORY:
                 self._database = sqlite3.connect(MEMORY, isolation_level=None, check_same_thread=False)
             else:
@@ -85,7 +85,7 @@ class LedgerFile:
             return file
         given, path = path, Path(path).resolve()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with clear_errors(path):
+        with translated_errors(path):
             for ending in (*_LOG, "-head"):
                 if path.with_name(path.name + ending).exists():
                     raise LedgerError(path, f"beside it lies {path.name}{ending} of an earlier ledger; move it away")
@@ -110,7 +110,7 @@ class LedgerFile:
     def reading(self) -> Generator[None]:
         """Read everything inside as of one moment, even while another process writes."""
         self._check_open()
-        with clear_errors(self.path):
+        with translated_errors(self.path):
             if self.path != MEMORY:
                 self._noted = head.read(self._real)  # before the database, so that it cannot be ahead of it
             self._check_free()
@@ -131,7 +131,7 @@ class LedgerFile:
     def slices(self, hash_at: HashAt, steps: int) -> dict[int, Slice]:
         """Return the folded slices by number, checked; a ledger that was closed must be complete."""
         stored = read_slices(self._database, self.path, hash_at, steps)
-        self.closed, self._digests = stored.closed, stored.digests
+        self.sealed, self._digests = stored.closed, stored.digests
         if self.path != MEMORY:
             check_head(self.path, self._real, self._noted, closed=stored.closed)
         return stored.slices
@@ -160,8 +160,8 @@ class LedgerFile:
 
     def replace_last(self, stored: StoredStep, previous: bytes) -> None:
         """Replace the last step; on disk when this returns. ``previous`` is the hash of the step before it."""
-        if self._head is not None:  # until the end the head is one step behind, which is allowed
-            with clear_errors(self.path):
+        if self._head is not None:  # first: after a crash in between it must not name a hash that the file has lost
+            with translated_errors(self.path):
                 self._head.write(stored.step.number - 1, previous, sync=True)
         with self.transaction():
             self._database.execute("DELETE FROM steps WHERE number = ?", (stored.step.number,))
@@ -172,7 +172,7 @@ class LedgerFile:
 
     def _note(self, stored: StoredStep) -> None:
         if self._head is not None:
-            with clear_errors(self.path):
+            with translated_errors(self.path):
                 self._head.write(stored.step.number, stored.hash)
 
     def put_slice(self, number: int, part: Slice, chain_hash: bytes, forget: int) -> None:
@@ -187,7 +187,7 @@ class LedgerFile:
         with self.transaction():
             values = (steps, self.seal_after(chain_hash))
             self._database.execute("UPDATE state SET closed = 1, steps = ?, seal = ? WHERE number = 1", values)
-        self.closed = True
+        self.sealed = True
 
     def seal_after(self, chain_hash: bytes) -> bytes:
         """Return the seal of the ledger as it is now; ``chain_hash`` is the hash of its last step."""
@@ -196,7 +196,7 @@ class LedgerFile:
     @property
     def unfinished(self) -> bool:
         """Whether something must be folded and sealed before closing."""
-        return self._write and self.is_open and not self.closed and os.getpid() == self._process
+        return self._write and self.is_open and not self.sealed and os.getpid() == self._process
 
     def close(self) -> None:
         """Give up the lock; if the ledger was sealed, leave one plain file without free pages."""
@@ -205,7 +205,7 @@ class LedgerFile:
             return
         settled = False
         try:
-            settled = self.closed and (self._head is None or self._settle())
+            settled = self.sealed and (self._head is None or self._settle())
             self._database.close()
         finally:
             self.is_open = False
@@ -264,8 +264,8 @@ class LedgerFile:
             raise LedgerError(self.path, "was opened by another process; a forked one cannot write to it")
         if self._ready:
             return
-        with clear_errors(self.path):
-            self.closed = False
+        with translated_errors(self.path):
+            self.sealed = False
             if self._head is not None:
                 self._head.write(steps, chain_hash, sync=True)
                 reader, self._database = self._database, connect(self._real, "rw")
@@ -281,7 +281,7 @@ class LedgerFile:
     @contextlib.contextmanager
     def transaction(self) -> Generator[None]:
         """Put everything written inside on disk at the end, or nothing of it if an error occurs."""
-        with clear_errors(self.path):
+        with translated_errors(self.path):
             self._check_free()
             try:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -298,7 +298,7 @@ class LedgerFile:
 
     def _release(self, *, remove: bool) -> None:
         if self._head is not None and os.getpid() == self._process:
-            self._head.release(remove=remove)
+            self._head.unlock(remove=remove)
             self._head = None
 
     def __del__(self) -> None:

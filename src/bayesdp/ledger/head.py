@@ -70,7 +70,7 @@ class Head:
             os.fsync(self._file)
             sync_folder(self._path.parent)
 
-    def release(self, *, remove: bool) -> None:
+    def unlock(self, *, remove: bool) -> None:
         """Give up the lock; ``remove`` also removes the file, as does a head that was never written."""
         if remove or self._empty:
             self._path.unlink(missing_ok=True)

@@ -118,7 +118,7 @@ class Slice:
 class Entry:
     """One step of the journal."""
 
-    rate: int
+    rate_number: int
     "The number of its sampling rate."
     keys: Keys | int | None
     "The key of each audit record [m], or one key for all; None if it was folded into all slices."
@@ -180,7 +180,7 @@ class AuditHistograms:
     def bins(self) -> BinArray:
         """Return all bins in which some record may have a count, [K] in ascending order."""
         folded = [part.bins() for part in self.slices]
-        recent = [bins_of(rate, distinct(keys)) for rate, keys in stacked(self.journal, slice(None))]
+        recent = [bins_of(number, distinct(keys)) for number, keys in stacked(self.journal, slice(None))]
         return np.unique(np.concatenate([np.zeros(0, np.uint32), *folded, *recent]))
 
     def forget_folded(self) -> None:
@@ -194,7 +194,7 @@ class AuditHistograms:
 def add_entries(before: Histogram, records: slice, entries: Sequence[Entry]) -> Histogram:
     """Return the histogram of the given records with steps of the journal added."""
     by_rate = list(stacked(entries, records))
-    bins = np.unique(np.concatenate([before.bins, *(bins_of(rate, distinct(keys)) for rate, keys in by_rate)]))
+    bins = np.unique(np.concatenate([before.bins, *(bins_of(number, distinct(keys)) for number, keys in by_rate)]))
     most = int(before.counts.max(initial=0)) + len(entries)
     counts = before.over(bins, np.uint16 if most < 1 << 16 else np.uint32)
     width = int(counts.shape[1])
@@ -212,8 +212,8 @@ def stacked(entries: Sequence[Entry], records: slice) -> Iterator[tuple[int, Key
 
     Steps with one key for all records follow separately, as keys [steps, 1].
     """
-    for rate in sorted({entry.rate for entry in entries}):
-        of_rate = [entry.keys for entry in entries if entry.rate == rate]
+    for rate in sorted({entry.rate_number for entry in entries}):
+        of_rate = [entry.keys for entry in entries if entry.rate_number == rate]
         by_record = [keys[records] for keys in of_rate if isinstance(keys, np.ndarray)]
         if by_record:
             yield rate, np.stack(by_record)

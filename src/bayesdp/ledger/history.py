@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bayesdp.ledger.bins import Bins
@@ -31,6 +31,11 @@ class Stretch:
     "Names between commas (``caveats.caveat_names``)."
     first: int
     steps: int = 0
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Noise over the clip bound; None without a bound."""
+        return None if self.clip is None else self.noise_std / self.clip
 
     def settings(self) -> tuple[object, ...]:
         """Return the settings that its steps have in common, without its place in the run."""
@@ -116,27 +121,37 @@ class History:
         """Whether every step had a clip bound; without one there is no worst case."""
         return all(stretch.clip is not None for stretch in self.stretches)
 
-    def repeated_steps(self, at_most: int | None = None, more: RepeatedStep | None = None) -> list[RepeatedStep]:
+    def repeated_steps(
+        self, at_most: int | None = None, more: RepeatedStep | None = None, *, through: int | None = None
+    ) -> list[RepeatedStep]:
         """Return the steps so far, and ``more`` to come, as (noise multiplier, sampling rate, number of steps).
+
+        ``through`` looks only at the first so many steps.
 
         Settings are merged if there are more than ``at_most`` of them: noise is rounded down and rates are rounded up,
         so that the result is never more private than the run. The coarsest rounding is to 1/16, and more settings than
         ``at_most`` may remain. A step without a clip bound counts as one with the least noise that is accounted.
         """
-        counts = self._counts(_ALL_BITS, more)
+        last = self.steps if through is None else through
+        taken: list[RepeatedStep] = [
+            (stretch.noise_multiplier or 0.0, stretch.sample_rate, min(stretch.steps, last - stretch.first + 1))
+            for stretch in self.stretches
+            if stretch.first <= last
+        ]
+        if more is not None:
+            taken.append(more)
+        counts = _counts(taken, _ALL_BITS)
         for bits in _FEWER_BITS:
             if at_most is None or len(counts) <= at_most:
                 break
-            counts = self._counts(bits, more)
+            counts = _counts(taken, bits)
         return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
 
-    def _counts(self, bits: int, more: RepeatedStep | None) -> dict[tuple[float, float], int]:
-        counts: Counter[tuple[float, float]] = Counter()
-        recorded = [
-            (stretch.noise_std / (stretch.clip or math.inf), stretch.sample_rate, stretch.steps)
-            for stretch in self.stretches
-        ]
-        for noise, rate, steps in recorded if more is None else [*recorded, more]:
-            least = round_to_bits(max(noise, _LEAST_NOISE), bits, up=False)
-            counts[max(least, _LEAST_NOISE), round_to_bits(rate, bits, up=True)] += steps
-        return counts
+
+def _counts(taken: Iterable[RepeatedStep], bits: int) -> dict[tuple[float, float], int]:
+    """Return how many steps have each noise multiplier and sampling rate, told apart by so many bits."""
+    counts: Counter[tuple[float, float]] = Counter()
+    for noise, rate, steps in taken:
+        least = round_to_bits(max(noise, _LEAST_NOISE), bits, up=False)
+        counts[max(least, _LEAST_NOISE), round_to_bits(rate, bits, up=True)] += steps
+    return counts

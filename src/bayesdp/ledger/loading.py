@@ -64,5 +64,5 @@ def load(file: LedgerFile) -> LedgerState:
 
 def _entry(place: Place, stored: StoredStep) -> Entry:
     if not stored.step.audited:
-        return Entry(place.rate, place.clip_key)
-    return Entry(place.rate, None if stored.journal is None else np.frombuffer(stored.journal, "<u2"))
+        return Entry(place.rate_number, place.clip_key)
+    return Entry(place.rate_number, None if stored.journal is None else np.frombuffer(stored.journal, "<u2"))

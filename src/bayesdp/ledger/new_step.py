@@ -68,7 +68,7 @@ def with_norms(
     """
     keys = None if audit is None else place.keys(audit.values)
     journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
-    drawn = None if batch is None else PrivateBatch.of(batch, step.clip, place).pack(place.rate)
+    drawn = None if batch is None else PrivateBatch.of(batch, step.clip, place).pack(place.rate_number)
     norms = pack_norms(audit, batch) if keep_norms else None
     step = replace(
         step,
@@ -79,4 +79,4 @@ def with_norms(
         norms_digest=chain.digest(norms),
     )
     stored = StoredStep(step, step.hash(previous), journal, drawn, norms)
-    return stored, Entry(place.rate, place.clip_key if keys is None else keys)
+    return stored, Entry(place.rate_number, place.clip_key if keys is None else keys)

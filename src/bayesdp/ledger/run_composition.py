@@ -20,7 +20,7 @@ from bayesdp.ledger.file import LedgerFile
 from bayesdp.ledger.histograms import SLICE, Histogram, Slice, total
 from bayesdp.ledger.history import History
 from bayesdp.ledger.settings import checked_path, new_settings
-from bayesdp.ledger.snapshots import LAMBDAS, POINTS, SnapshotCosts
+from bayesdp.ledger.snapshots import POINTS, SNAPSHOT_LAMBDAS, SnapshotCosts
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.validation import InvalidInputError, refuse
 
@@ -121,7 +121,9 @@ def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) 
     for ledger in ledgers:
         for stored in ledger.stored_steps():
             place = history.bins.place(stored.step.noise_std, stored.step.sample_rate, stored.step.clip)
-            batch = None if stored.batch is None else PrivateBatch.unpack(stored.batch).moved(place).pack(place.rate)
+            batch = None
+            if stored.batch is not None:
+                batch = PrivateBatch.unpack(stored.batch).moved(place).pack(place.rate_number)
             step = replace(
                 stored.step,
                 number=history.steps + 1,
@@ -146,7 +148,7 @@ def _slices(ledgers: Sequence[StoredLedger], ids: list[str | int], history: Hist
         points: list[int] = []
         parts: list[Histogram] = []
         packed: list[NDArray[np.uint16]] = []
-        before, steps = np.zeros((records, len(LAMBDAS))), 0
+        before, steps = np.zeros((records, len(SNAPSHOT_LAMBDAS))), 0
         for ledger, position, (points_of_run, trail) in zip(ledgers, positions, trails, strict=True):
             of_slice = position[first : first + records]
             points += [steps + point for point in points_of_run]

@@ -37,7 +37,7 @@ class RunningCosts:
         known = self._ledger.history.bins
         bins = Bins(known.rates, known.own)  # a copy, because placing adds new rates and clip bounds
         place = bins.place(noise_std, sample_rate, clip)
-        return (self._now() + steps * self._step_costs(bins, place.rate, place.keys(norms))) * _ROUND_UP
+        return (self._now() + steps * self._step_costs(bins, place.rate_number, place.keys(norms))) * _ROUND_UP
 
     def _now(self) -> FloatArray:
         """Return the costs of all steps in the ledger, [m].
@@ -62,7 +62,7 @@ class RunningCosts:
         [entry] = self._ledger.audit.entries(before, before + 1)
         assert entry.keys is not None
         keys = np.broadcast_to(np.asarray(entry.keys, np.uint16), self._ledger.audit_records)
-        return self._step_costs(self._ledger.history.bins, entry.rate, keys)
+        return self._step_costs(self._ledger.history.bins, entry.rate_number, keys)
 
     def _step_costs(self, bins: Bins, rate: int, keys: Keys) -> FloatArray:
         """Return the cost of one step for each audit record, [m]; infinite beyond the grid."""

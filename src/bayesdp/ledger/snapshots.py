@@ -18,7 +18,7 @@ from bayesdp.ledger.histograms import Entry, Histogram, Slice, stacked
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.validation import FloatArray
 
-LAMBDAS = (2, 4, 8, 16, 32, 64, 128, 256)
+SNAPSHOT_LAMBDAS = (2, 4, 8, 16, 32, 64, 128, 256)
 """The orders of snapshots: log-spaced, as an ex-post claim over a mixture of orders needs them."""
 POINTS = 32
 """At most how many points the ledger of one run keeps."""
@@ -36,8 +36,8 @@ class _Table:
 
     def __init__(self) -> None:
         self.known = np.zeros(KEYS, bool)
-        self.double = np.zeros((KEYS, len(LAMBDAS)))
-        self.single = np.zeros((KEYS, len(LAMBDAS)), np.float32)
+        self.double = np.zeros((KEYS, len(SNAPSHOT_LAMBDAS)))
+        self.single = np.zeros((KEYS, len(SNAPSHOT_LAMBDAS)), np.float32)
 
     def fill(self, keys: KeyArray, moments: FloatArray) -> None:
         self.known[keys] = True
@@ -47,7 +47,7 @@ class _Table:
 
 
 class SnapshotCosts:
-    """Costs at ``LAMBDAS``, from log-moments that are computed once for each key and sampling rate."""
+    """Costs at ``SNAPSHOT_LAMBDAS``, from log-moments that are computed once for each key and sampling rate."""
 
     def __init__(self, bins: Bins) -> None:
         self._bins = bins
@@ -59,12 +59,12 @@ class SnapshotCosts:
         met = distinct(keys)
         new = met[~table.known[met]]
         if len(new):
-            table.fill(new, log_moments(self._bins.rates[rate], self._bins.exposures(new), LAMBDAS))
+            table.fill(new, log_moments(self._bins.rates[rate], self._bins.exposures(new), SNAPSHOT_LAMBDAS))
         return table
 
     def of_histogram(self, histogram: Histogram) -> FloatArray:
         """Return the costs [n, L] of the n records of a histogram, rounded up."""
-        total = np.zeros((histogram.counts.shape[1], len(LAMBDAS)))
+        total = np.zeros((histogram.counts.shape[1], len(SNAPSHOT_LAMBDAS)))
         rates = rate_numbers_of(histogram.bins)
         for rate in np.unique(rates).tolist():
             of_rate = rates == rate
@@ -77,7 +77,7 @@ class SnapshotCosts:
 
     def of_entries(self, entries: Sequence[Entry], records: slice) -> FloatArray:
         """Return the costs [n, L] of steps of the journal for some records, rounded up; [1, L] if all are equal."""
-        total = np.zeros((1, len(LAMBDAS)))
+        total = np.zeros((1, len(SNAPSHOT_LAMBDAS)))
         for rate, keys in stacked(entries, records):
             table = self.table(rate, keys)
             if keys.shape[1] == 1:  # steps with one key for all records: there may be many of them
@@ -125,7 +125,7 @@ class CostTrail:
 
 def read_packed(part: Slice) -> np.ndarray:
     """Return the snapshots of a slice, still packed, [points, records, L]."""
-    return np.frombuffer(part.snapshots, np.uint16).reshape(len(part.points), part.records, len(LAMBDAS))
+    return np.frombuffer(part.snapshots, np.uint16).reshape(len(part.points), part.records, len(SNAPSHOT_LAMBDAS))
 
 
 def all_snapshots(slices: Sequence[Slice]) -> tuple[list[int], FloatArray]:
@@ -133,6 +133,6 @@ def all_snapshots(slices: Sequence[Slice]) -> tuple[list[int], FloatArray]:
     points = [point for point in (slices[0].points if slices else ()) if all(point in part.points for part in slices)]
     parts = [read_packed(part)[[part.points.index(point) for point in points]] for part in slices]
     if not parts:
-        return points, np.zeros((0, 0, len(LAMBDAS)))
+        return points, np.zeros((0, 0, len(SNAPSHOT_LAMBDAS)))
     costs = packing.unpack_costs(np.concatenate(parts, axis=1))
     return points, np.maximum.accumulate(costs, axis=0)  # rounding up could make an earlier cost the larger one

@@ -7,18 +7,18 @@
 
 Importing this module registers the accountant, so that ``PrivacyEngine(accountant="bayesdp")`` finds it.
 
-The way of a step through the files, from the loader to the ledger:
+The files, in the order in which a step passes through them:
 
-sampling.py     how records come into batches: the sampler's law, compared with what is drawn
-draws.py        which draw a gradient comes from
-clipping.py     norms, bound and noise, for each way in which Opacus clips
-audit.py        norms that held-out records would have had
-watched_run.py  what Opacus calls at each step; what is claimed about the run
-recording.py    from a sum of gradients to steps of the ledger
-watching.py     ``watch``: checks what it is given, and begins
-accountant.py   the accountant "bayesdp"
-secure.py       noise and batches from a cryptographic generator
-coupling.py     layers that couple the records of a batch
+attaching.py     ``watch``: checks what it is given, and begins
+sampling.py      how records come into batches: the sampler's law, compared with what is drawn
+draws.py         which draw a gradient comes from
+watched_run.py   ``Watch``: what Opacus calls at each step; what is claimed about the run
+clipping.py      norms, bound and noise, for each way in which Opacus clips
+audit.py         norms that held-out records would have had
+recording.py     from a sum of gradients to steps of the ledger
+
+Beside it: accountant.py, the accountant "bayesdp"; secure.py, noise and batches from a cryptographic generator;
+coupling.py, layers that couple the records of a batch.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ with needs("opacus", "bayesdp.opacus"):
     from opacus.accountants import register_accountant
 
 from bayesdp.opacus.accountant import Accountant
+from bayesdp.opacus.attaching import watch
 from bayesdp.opacus.audit import AuditNorms
 from bayesdp.opacus.sampling import SamplingWarning
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.watched_run import BudgetReachedWarning, Watch
-from bayesdp.opacus.watching import watch
 
 __all__ = [
     "Accountant",

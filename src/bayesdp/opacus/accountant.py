@@ -9,8 +9,7 @@ from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
 from bayesdp.claims import RunClaims
-from bayesdp.guarantees.clip_bound import MOST_SETTINGS
-from bayesdp.guarantees.worst_case import worst_case_of
+from bayesdp.guarantees.clip_bound import MOST_SETTINGS, worst_case_of_many
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.run_ledger import Ledger
@@ -62,11 +61,11 @@ class Accountant(IAccountant):
         Options of Opacus' other accountants are accepted and ignored.
         """
         if not self._ledgers:
-            return worst_case_of(self.history, delta=delta).epsilon
+            return worst_case_of_many(self.history, delta).epsilon
         if len(self._ledgers) == 1 and not self._elsewhere:
             return self._ledgers[0].worst_case(delta).epsilon
         recorded = [steps for ledger in self._ledgers for steps in ledger.history.repeated_steps(MOST_SETTINGS)]
-        return worst_case_of([*self._elsewhere, *recorded], delta=delta).epsilon
+        return worst_case_of_many([*self._elsewhere, *recorded], delta).epsilon
 
     def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
         """Return all claims of the ledger, as ``Ledger.claims`` does with the same options.

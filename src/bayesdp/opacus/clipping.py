@@ -118,7 +118,7 @@ class FlatClipping:
         """Make Opacus clip when ``add_to_sum`` is called, a moment earlier than it would."""
         self.optimizer.clip_and_accumulate = lambda: None
 
-    def release(self) -> None:
+    def detach(self) -> None:
         """Undo ``attach``."""
         del self.optimizer.clip_and_accumulate
 
@@ -191,7 +191,7 @@ class GhostClipping(FlatClipping):
         """Note norms and bound where the module finds the norms and uses the bound."""
         self._module.get_norm_sample = _NotedNorms(self._module, self)
 
-    def release(self) -> None:
+    def detach(self) -> None:
         """Undo ``attach``."""
         del self._module.get_norm_sample
 

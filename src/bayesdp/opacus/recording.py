@@ -47,7 +47,7 @@ class DeviceNorms:
             self._checked = checked_norms(self._name, self.tensor.cpu().numpy())
         return self._checked
 
-    def check_if_near(self) -> None:
+    def check_if_on_cpu(self) -> None:
         """Check the norms now if that does not mean waiting for a device."""
         if self.tensor.device.type == "cpu":
             self.checked()
@@ -184,9 +184,11 @@ class ShuffledEpochs:
         noise_std = released.noise_std / math.sqrt(len(epochs))
         owed = (released.bound / noise_std) ** 2
         paid = self._paid if epochs == {self._epoch} else 0.0
-        if owed <= paid * _ROUND_UP:
+        if owed <= paid:
             return Charge(noise_std, 1.0, released.bound, 0)
-        return Charge(noise_std, 1.0, noise_std * math.sqrt(owed - paid), len(epochs))
+        # What is missing is rounded up, so that the epoch is paid for afterwards and not asked again.
+        clip = noise_std * math.sqrt(owed - paid) * _ROUND_UP if paid else released.bound
+        return Charge(noise_std, 1.0, clip, len(epochs))
 
     def record(self, released: GradientSum) -> None:
         """Record a sum: the step of its epoch is on disk when this returns, at the clip bound until the epoch is over.
@@ -195,9 +197,9 @@ class ShuffledEpochs:
         Raises InvalidInputError for norms that are not finite, and whatever ``Ledger.step`` raises.
         """
         for norms in released.batch.values():
-            norms.check_if_near()
+            norms.check_if_on_cpu()
         if released.audit is not None:
-            released.audit.check_if_near()
+            released.audit.check_if_on_cpu()
         for epoch in sorted({draw.iteration for draw in released.batch}):
             if self._settled and self._ledger.steps != self._number:
                 self._epoch = 0  # somebody else has recorded a step since: what was settled stays, and is paid anew

@@ -69,7 +69,7 @@ class Sampling:
         self._sampler.__class__ = watched_sampler(self._class)
         setattr(self._sampler, STATE, self.draws)
 
-    def release(self) -> None:
+    def detach(self) -> None:
         """Leave the sampler as it was before ``watch``."""
         if hasattr(self._sampler, STATE):
             delattr(self._sampler, STATE)

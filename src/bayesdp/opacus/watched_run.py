@@ -27,6 +27,7 @@ hook for both.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import asdict
@@ -96,11 +97,11 @@ class Watch:
         "Whether the audit norms of this step are those of an earlier step."
         self._resumed = ledger.steps > 0
         device = next(model._module.parameters()).device
-        self._steps: PoissonSteps | ShuffledEpochs
+        self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
-            self._steps = ShuffledEpochs(ledger, sampling)
+            self._recorder = ShuffledEpochs(ledger, sampling)
         else:
-            self._steps = PoissonSteps(ledger, sampling, late=device.type != "cpu")
+            self._recorder = PoissonSteps(ledger, sampling, late=device.type != "cpu")
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.accountant.follow(ledger)
@@ -136,14 +137,14 @@ class Watch:
 
     def settle(self) -> None:
         """Give the ledger what is not in it yet: norms of the epoch, or of the last step."""
-        self._steps.settle()
+        self._recorder.settle()
 
     def close(self) -> None:
         """Stop watching; the ledger is closed too if ``watch`` created it. A second call does nothing."""
         if self._optimizer.__dict__.get("pre_step") != self._before_step:
             return
-        self._sampling.release()
-        self._clipping.release()
+        self._sampling.detach()
+        self._clipping.detach()
         self._guard.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
@@ -190,7 +191,7 @@ class Watch:
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
         self._warn_if_changed(released)
-        self._steps.record(released)
+        self._recorder.record(released)
         self._parts.clear()
         self._sum = None
         self._may_update = True
@@ -218,7 +219,7 @@ class Watch:
     # Details
 
     def _prepare(self) -> bool:
-        """Add this batch to the sum; if that completes it, return whether it may be released."""
+        """Add this batch to the sum; return True if more parts of it follow, or if the complete sum may be released."""
         for layer in self._coupling:
             check_mode(layer)
         if self._note_batch():
@@ -290,13 +291,13 @@ class Watch:
         """Return whether the budget allows a sum to be released; ``draws`` are its own, or those of a next sum."""
         if self._budget is None:
             return True
-        charge = self._steps.charge(released, draws)
+        charge = self._recorder.charge(released, draws)
         if charge.steps == 0:
             return True
         audit = None  # what an epoch costs audit records is known only at its end: until then, the clip bound
         if self._budget.gated:
             self.settle()
-            if isinstance(self._steps, PoissonSteps) and released.audit is not None:
+            if isinstance(self._recorder, PoissonSteps) and released.audit is not None:
                 audit = released.audit.checked()
         return self._budget.allows(**asdict(charge), audit=audit)
 
@@ -319,7 +320,7 @@ class Watch:
         """Warn at the first step of a resumed run if its noise changed: Opacus keeps it in no checkpoint."""
         if self._resumed:
             last = self.ledger.history.stretches[-1]
-            before = last.noise_std / last.clip if last.clip else np.inf
+            before = last.noise_multiplier or math.inf
             now = released.noise_std / released.bound
             if not np.isclose(before, now, rtol=1e-6):
                 warnings.warn(

@@ -1,4 +1,7 @@
-"""Sums of F and F^2 over the samples of one step, and of what their chords add: all upper bounds, by table."""
+"""The sums behind one Hölder step: F(u) = e^{T kappa(u)} - 1 and F^2, over the samples of a step, as upper bounds.
+
+Also bounded is what the chords of the table add to them; ``excess_table`` says why that is needed.
+"""
 
 from __future__ import annotations
 

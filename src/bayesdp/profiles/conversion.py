@@ -86,14 +86,14 @@ def delta_from_costs(
     """Return the least delta over the orders at ``epsilon``, at most 1, and the index of the order that gives it.
 
     delta = min_lambda c_lambda e^{K_lambda - lambda epsilon}; ``costs`` K are [L], infinite or NaN where an order says
-    nothing. It is 0 where a cost is 0 (equal laws). The inverse of ``epsilon_from_costs``.
+    nothing. It is 0 only where a cost is 0 (equal laws). The inverse of ``epsilon_from_costs``.
     """
     if (costs == 0).any():
         return 0.0, int(np.argmax(costs == 0))
     costs = np.where(np.isnan(costs), np.inf, costs)
     exponents = costs + log_constant(lambdas, conversion) - lambdas * epsilon
     best = int(np.argmin(exponents))
-    return math.exp(min(0.0, float(exponents[best]))), best
+    return max(math.exp(min(0.0, float(exponents[best]))), LEAST_DELTA), best
 
 
 def costs_for(lambdas: FloatArray, epsilon: float, delta: float) -> FloatArray:

@@ -53,7 +53,7 @@ class VariationalChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelChoice:
+class NetworkChoice:
     """Settings of a network that is trained by DP-SGD on Opacus."""
 
     module: ClassVar[str] = "dp_sgd"
@@ -65,7 +65,7 @@ class ModelChoice:
     momentum: float = 0.9
 
 
-Choice = ProbeChoice | VariationalChoice | ModelChoice
+Choice = ProbeChoice | VariationalChoice | NetworkChoice
 """Settings for one target; ``fit_recipe(run, choice)`` of ``bayesdp.recipes.<choice.module>`` trains with them."""
 
 
@@ -160,7 +160,7 @@ RECIPES = {
             features="pixels",
             # For a demonstration, chosen by hand with the audit rows in view. The clip is above most norms, so that
             # typical people lose less than the worst case, at the price of a little accuracy.
-            choices=(ModelChoice(target_epsilon=8.0, steps=60, sample_rate=1.0, clip=6.0, learning_rate=0.2),),
+            choices=(NetworkChoice(target_epsilon=8.0, steps=60, sample_rate=1.0, clip=6.0, learning_rate=0.2),),
         ),
     )
 }

@@ -29,7 +29,7 @@ from bayesdp.opacus import SecureNoise, SecureSampler, Watch, watch
 from bayesdp.opacus.audit import quiet_hooks, separate_loss
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
-from bayesdp.recipes.catalogue import ModelChoice
+from bayesdp.recipes.catalogue import NetworkChoice
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import SgdSettings
@@ -236,7 +236,7 @@ def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:
         return torch.cat([model(part).argmax(1) for part in inputs.split(1024)]).numpy()
 
 
-def fit_recipe(run: RecipeRun, choice: ModelChoice) -> Fitted:
+def fit_recipe(run: RecipeRun, choice: NetworkChoice) -> Fitted:
     """Train the network on development rows, images [n, 1, 8, 8], within ``run.target_epsilon`` for everyone."""
     dataset = run.dataset
     noise = calibrate(

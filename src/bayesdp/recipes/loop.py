@@ -12,7 +12,7 @@ from bayesdp.recipes.checkpoint import Arrays, Checkpoint
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
-SECONDS = 10.0
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
 """The time between checkpoints."""
 
 
@@ -63,7 +63,7 @@ def run_steps(
     try:
         for number in track(range(ledger.steps, after + steps)):
             step(number)
-            if time.monotonic() - saved > SECONDS:
+            if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
                 keep()
                 saved = time.monotonic()
     except BaseException:

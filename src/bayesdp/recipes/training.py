@@ -15,7 +15,8 @@ import numpy as np
 from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.formatting import finite_or_none, percent
-from bayesdp.guarantees.worst_case import WorstCase, worst_case_of
+from bayesdp.guarantees.clip_bound import worst_case_of_many
+from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, silent
@@ -178,21 +179,21 @@ def train(
 
 
 @dataclass(frozen=True)
-class Several:
+class SeedRuns:
     """Runs of one recipe with different seeds, which are about the same people."""
 
     runs: Sequence[Trained]
 
     @property
-    def together(self) -> WorstCase:
+    def combined_worst_case(self) -> WorstCase:
         """The worst case against someone who sees all of the models."""
         steps = [part for run in self.runs for part in run.repeated_steps]
-        return worst_case_of(steps, delta=self.runs[0].claims.worst_case.delta)
+        return worst_case_of_many(steps, self.runs[0].claims.worst_case.delta)
 
     def statement(self) -> str:
         """Return the statement of each run, and then that of all of them together."""
         parts = [run.statement() for run in self.runs]
-        parts.append(f"All {len(self.runs)} models together. {self.together.statement()}")
+        parts.append(f"All {len(self.runs)} models together. {self.combined_worst_case.statement()}")
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -208,10 +209,10 @@ class Several:
         with np.errstate(invalid="ignore"):
             spread = {name: finite_or_none(float(np.std(values))) for name, values in figures.items()}
         runs = [run.to_dict() for run in self.runs]
-        return {"runs": runs, "mean": mean, "sd": spread, "together": self.together.to_dict()}
+        return {"runs": runs, "mean": mean, "sd": spread, "together": self.combined_worst_case.to_dict()}
 
 
-def train_several(name: str, *, seeds: int, output: str | Path | None = None, **options: Any) -> Several:
+def train_several(name: str, *, seeds: int, output: str | Path | None = None, **options: Any) -> SeedRuns:
     """Call ``train`` with the seeds 0 to ``seeds - 1``, each with a folder of its own inside ``output``.
 
     Raises InvalidInputError before the first run if one of the folders has a run already.
@@ -221,7 +222,7 @@ def train_several(name: str, *, seeds: int, output: str | Path | None = None, **
     for folder in folders:
         if folder is not None:
             _checked_folder(folder, resume=False)
-    return Several(
+    return SeedRuns(
         [train(name, seed=seed, output=folder, **options) for seed, folder in zip(numbers, folders, strict=True)]
     )
 

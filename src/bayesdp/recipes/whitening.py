@@ -101,7 +101,8 @@ def release_whitening(
 
     ``noise_multiplier`` is that of one release that would take the whole budget; a part p of the budget needs
     ``noise_multiplier / sqrt(p)``. In a run with a folder each release is kept in a file. A release that is in the
-    ledger and was lost in a crash is not repeated: the whitening then does without it.
+    ledger and was lost in a crash is not repeated: the centre is then 0, or features stay unwhitened,
+    which is less accurate and equally private.
 
     Raises InvalidInputError if the ledger has steps of the probe and the file is missing, or if it is of another run.
     """

@@ -63,7 +63,7 @@ def cards(claims: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Ca
     return listed
 
 
-def summary(claims: RunClaims) -> str:
+def lead(claims: RunClaims) -> str:
     """Return the claims for everyone and for half of the people in two sentences."""
     everyone = claims.everyone
     if math.isinf(everyone.epsilon):

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from bayesdp.claims.everyone import ledger_clip_bound
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import finite_or_none
-from bayesdp.guarantees.clip_bound import LAMBDAS, ClipBound
+from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
 from bayesdp.ledger import SNAPSHOT_LAMBDAS as KEPT
 from bayesdp.ledger import StoredLedger
 from bayesdp.validation import FloatArray
@@ -107,10 +108,12 @@ def over_training(
     if ledger.steps:
         points.append(ledger.steps)
         if ledger.audit_records:
-            costs = np.concatenate([costs, figures.costs[None, :, np.searchsorted(LAMBDAS, KEPT)]])
+            costs = np.concatenate([costs, figures.costs[None, :, np.searchsorted(CLIP_BOUND_LAMBDAS, KEPT)]])
             ex_post.append(ranked(figures.ex_post, shares, gamma))
-    bounds = [_clip_bound(ledger, point) for point in points]
+    bounds = [ledger_clip_bound(ledger, through=point) for point in points]
     everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
+    if everyone:
+        everyone[-1] = _finite(figures.worst_case)
     clipped = [ledger.history.share_clipped(*between) for between in pairwise([0, *points])]
     return OverTraining(
         steps=points,
@@ -121,18 +124,6 @@ def over_training(
     )
 
 
-def _clip_bound(ledger: StoredLedger, steps: int) -> ClipBound | None:
-    """Return the clip bound of the first ``steps`` steps; None if the run has a step without one."""
-    taken: list[tuple[float, float, int]] = []
-    for stretch in ledger.history.stretches:
-        if stretch.clip is None:
-            return None
-        count = min(stretch.steps, steps - (stretch.first - 1))
-        if count > 0:
-            taken.append((stretch.noise_std / stretch.clip, stretch.sample_rate, count))
-    return ClipBound.of(taken)
-
-
 def _exposures(
     costs: FloatArray, bounds: Sequence[ClipBound | None], shares: Sequence[float], gamma: float
 ) -> list[Column]:
@@ -141,7 +132,7 @@ def _exposures(
     It is taken at the lowest order, from the beginning up to each point: costs are rounded up when they are kept, so
     their differences between two points are not exact.
     """
-    lowest = int(np.searchsorted(LAMBDAS, KEPT[0]))
+    lowest = int(np.searchsorted(CLIP_BOUND_LAMBDAS, KEPT[0]))
     columns: list[Column] = []
     for at, bound in zip(costs, bounds, strict=False):
         if bound is None or not bound.costs[lowest] > 0:

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.formatting import finite_or_none
 from bayesdp.ledger import CAVEATS, StoredLedger
-from bayesdp.report.cards import Card, cards, summary
+from bayesdp.report.cards import Card, cards, lead
 from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_training, ranked
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
@@ -22,7 +23,7 @@ _NAMES = {
     "reproducible": "noise from a seed",
 }
 _DEEPEST = 3
-SHARES = (0.5, 0.9, 0.99)
+SHARES = DEFAULT_SHARES
 _FINE_SHARES = (*(round(0.05 * number, 2) for number in range(1, 20)), 0.97, 0.98, 0.99, 0.995, 0.999)
 _MOST_GROUPS = 50
 _DELTAS = tuple(float(f"{digit}e-{power}") for power in range(4, 10) for digit in (3, 1))
@@ -87,7 +88,7 @@ def report_contents(
     table = by_delta(ledger, claims.figures, sorted({*_DELTAS, request.delta}), SHARES, request.gamma)
     return Contents(
         title=title or _title(ledger),
-        summary=summary(claims),
+        summary=lead(claims),
         stamps=[*_stamps(ledger), *ledger.notes],
         cards=cards(claims, table, SHARES),
         facts=_facts(ledger),
@@ -133,7 +134,7 @@ def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
         noise = (
             f"{stretch.noise_std:g}"
             if stretch.clip is None
-            else f"{stretch.noise_std / stretch.clip:.4g} times the clip bound {stretch.clip:g}"
+            else f"{stretch.noise_multiplier:.4g} times the clip bound {stretch.clip:g}"
         )
         rate = (
             "all records at every step"

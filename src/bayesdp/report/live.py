@@ -7,11 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from bayesdp import validation
 from bayesdp.claims.everyone import ledger_clip_bound
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import percent, round_up
+from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
 from bayesdp.ledger import StoredLedger
 
 _PART = 0.02  # the largest part of the time that may be spent on figures
@@ -21,9 +24,9 @@ _SECONDS = 0.5  # the shortest time between two computations
 class LiveView:
     """A line of figures about a ledger that is being written, cheap enough to ask for at every step.
 
-    Figures are computed again after half a second at the earliest, and take at most 2 % of the time. They are those of
-    ``Ledger.claims`` so far: the bound for everyone, and the ex-post epsilon for ``share`` of the people, with
-    confidence 1 - ``gamma``, if there are enough audit records. Raises InvalidInputError for values out of range.
+    Figures are computed again after half a second at the earliest, and take at most 2 % of the time. They are of the
+    same kind as those of ``Ledger.claims``: the bound for everyone, and the ex-post epsilon for ``share`` of the people
+    with confidence 1 - ``gamma``, if there are enough audit records. Raises InvalidInputError for values out of range.
     """
 
     def __init__(
@@ -69,17 +72,20 @@ class LiveView:
         bound = ledger_clip_bound(self._ledger)
         everyone = math.inf if bound is None else float(bound.epsilons([self._delta])[0])
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
-        sure = self._sure()
+        sure = self._sure(bound)
         if sure is not None:
             words += f", {_figure(min(sure, everyone))} for {percent(self._share)} of people"
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
         return f"{words} (delta {self._delta:g}){seeded}"
 
-    def _sure(self) -> float | None:
+    def _sure(self, bound: ClipBound | None) -> float | None:
         """Return the ex-post epsilon of the share; None if there are too few audit records."""
         if not self._ledger.audit_records:
             return None
-        return share_epsilon(ex_post_epsilons(self._ledger.costs(ORDERS), self._delta), self._share, self._gamma)
+        costs = self._ledger.costs(ORDERS)
+        if bound is not None:
+            costs = np.minimum(costs, bound.costs[np.searchsorted(CLIP_BOUND_LAMBDAS, ORDERS)])
+        return share_epsilon(ex_post_epsilons(costs, self._delta), self._share, self._gamma)
 
 
 def _figure(epsilon: float) -> str:

@@ -84,7 +84,7 @@ def _stretch(stretch: Stretch) -> dict[str, Any]:
         "steps": stretch.steps,
         "noise_std": stretch.noise_std,
         "clip": stretch.clip,
-        "noise_multiplier": None if stretch.clip is None else stretch.noise_std / stretch.clip,
+        "noise_multiplier": stretch.noise_multiplier,
         "sample_rate": stretch.sample_rate,
         "planned_batch": stretch.planned_batch,
         "source": stretch.source,
