@@ -9,6 +9,7 @@ from bayesdp.budgets import RecordBudgets as RecordBudgets
 from bayesdp.claims.account import account as account
 from bayesdp.claims.claim import Claim as Claim
 from bayesdp.claims.gate import Gate as Gate
+from bayesdp.claims.plan import Plan as Plan
 from bayesdp.claims.run_claims import RunClaims as RunClaims
 from bayesdp.claims.stopping import StopWhen as StopWhen
 from bayesdp.guarantees.calibration import Calibration as Calibration

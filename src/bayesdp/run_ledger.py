@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
-from bayesdp.claims.everyone import ledger_worst_case
+from bayesdp.claims.everyone import guaranteed_worst_case, ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
+from bayesdp.claims.plan import DeclaredPlan, Plan, declared_plan
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.guarantees.worst_case import WorstCase
@@ -55,6 +56,7 @@ class Ledger(StoredLedger):
         metadata: Mapping[str, Any] | None = None,
         keep_norms: bool = False,
         gate: Gate | None = None,
+        plan: Plan | Sequence[Plan] | None = None,
     ) -> None:
         """Create a ledger in memory, with the arguments of ``create``; it is gone when the process ends."""
         settings = new_settings(
@@ -64,6 +66,7 @@ class Ledger(StoredLedger):
             metadata=metadata,
             keep_norms=keep_norms,
             gate=_gate_text(gate),
+            plan=None if plan is None else DeclaredPlan.of(plan).to_json(),
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
 
@@ -78,6 +81,7 @@ class Ledger(StoredLedger):
         metadata: Mapping[str, Any] | None = None,
         keep_norms: bool = False,
         gate: Gate | None = None,
+        plan: Plan | Sequence[Plan] | None = None,
     ) -> Self:
         """Create a new ledger at ``path``, where there must be no file yet, and open it for writing.
 
@@ -91,6 +95,8 @@ class Ledger(StoredLedger):
             keep_norms: Whether to keep all norms as they were given too, as private content. The file then grows with
                 every step.
             gate: A promise that is declared before the run; ``claims`` says whether it was met.
+            plan: The steps that the run may take, and their settings, in one ``Plan`` or a list of stages. The claim
+                for everyone is then that of the plan, proved whenever the run ends and however that was decided.
 
         Raises:
             InvalidInputError: For bad input, and if ids, groups and gate name different numbers of audit records.
@@ -104,8 +110,15 @@ class Ledger(StoredLedger):
             metadata=metadata,
             keep_norms=keep_norms,
             gate=_gate_text(gate),
+            plan=None if plan is None else DeclaredPlan.of(plan).to_json(),
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
+
+    @property
+    def plan(self) -> tuple[Plan, ...] | None:
+        """The stages of the plan that was declared before the run, if any."""
+        plan = declared_plan(self)
+        return None if plan is None else plan.stages
 
     @property
     def gate(self) -> Gate | None:
@@ -114,7 +127,10 @@ class Ledger(StoredLedger):
 
     @locked
     def worst_case(self, delta: float = 1e-5, *, more: RepeatedStep | None = None) -> WorstCase:
-        """Return classic (epsilon, delta)-differential privacy of all steps, for everyone: the worst case.
+        """Return classic differential privacy for everyone: the worst case of the plan, or of all steps.
+
+        With a plan that the run has kept to, it is that of the whole plan. Otherwise it is that of the steps taken,
+        proved if their number and settings did not depend on earlier results.
 
         Formal guarantee: an upper bound under add/remove of one record, as ``bayesdp.epsilon`` computes it. If there
         are many different settings they are merged, noise rounded down and rates rounded up. Norms play no part. Its
@@ -123,7 +139,8 @@ class Ledger(StoredLedger):
         ``more``, (noise multiplier, sampling rate, steps), asks what it would be after further steps; nothing is
         recorded. Raises InvalidInputError for a delta that is not strictly between 0 and 1.
         """
-        return ledger_worst_case(self, validation.probability("delta", delta), more)
+        delta = validation.probability("delta", delta)
+        return guaranteed_worst_case(self, delta) if more is None else ledger_worst_case(self, delta, more)
 
     @locked
     def claims(

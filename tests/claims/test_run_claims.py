@@ -34,7 +34,8 @@ def test_the_list_begins_with_the_worst_case_and_every_claim_carries_it(run):
     assert everyone.epsilon == run.worst_case(1e-5).epsilon
     assert all(claim.worst_case == everyone for claim in others)
     kinds = [claim.kind for claim in others]
-    assert kinds[:6] == ["ex-post", "estimate"] * 3
+    assert others[0] == run.claims().anytime  # without a plan
+    assert kinds[1:7] == ["ex-post", "estimate"] * 3
     assert kinds[-2:] == ["estimate", "model-based"]
     json.dumps([claim.to_dict() for claim in run.claims()], allow_nan=False)
 
@@ -47,7 +48,7 @@ def claims(run) -> RunClaims:
 def test_it_is_a_sequence_of_claims(claims):
     listed = list(claims)
     assert isinstance(claims, Sequence)
-    assert len(claims) == len(listed) == 2 + 6 + 18 + 2 + 1
+    assert len(claims) == len(listed) == 3 + 6 + 18 + 2 + 1
     assert all(isinstance(claim, Claim) for claim in listed)
     assert [claims[number] for number in range(len(claims))] == listed
     assert claims[-1] == listed[-1]
@@ -66,12 +67,12 @@ def test_names_are_positions(claims):
     pairs = [claims.share(share) for share in (0.5, 0.9, 0.99)]
     for name in ("north", "sea", "south"):
         pairs += [claims.share(share, group=name) for share in (0.5, 0.9, 0.99)]
-    named = [claims.everyone, claims.for_rows]
+    named = [claims.everyone, claims.anytime, claims.for_rows]
     for pair in pairs:
         named += [pair.ex_post, pair.estimate]
     assert list(claims) == [*named, claims.average, claims.bayesian, *claims.private]
     assert claims.gate == ()
-    assert [claim.share for claim in named[2:8]] == [0.5, 0.5, 0.9, 0.9, 0.99, 0.99]
+    assert [claim.share for claim in named[3:9]] == [0.5, 0.5, 0.9, 0.9, 0.99, 0.99]
     assert claims.share(0.9, group="sea").ex_post.group == "sea"
 
 

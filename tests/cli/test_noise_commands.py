@@ -148,7 +148,9 @@ def test_fixed_exposures_decide_the_kind_of_the_average(folder):
 def test_claims_of_its_ledger_are_those_of_account(folder):
     claims = strict_json(run("claims", folder / "run.ledger", "--json").stdout)["claims"]
     shares = strict_json(run(*account(folder / "norms.npy", "--json")).stdout)["shares"]
-    sure = [claim for claim in claims if claim["kind"] == "ex-post" and claim["group"] is None]
+    sure = [
+        claim for claim in claims if claim["audience"] == "share" and claim["kind"] == "ex-post" and not claim["group"]
+    ]
     assert [claim["epsilon"] for claim in sure] == [part["epsilon"] for part in shares]
     assert claims[0]["audience"] == "everyone"
     assert not any(claim["private"] for claim in claims)

@@ -48,7 +48,8 @@ def test_claims_are_those_of_the_version_that_wrote_it(copied, name):
         assert_same(ledger.worst_case().to_dict(), expected["worst_case"])
         assert ledger.snapshots()[0] == expected["snapshot_points"]
         np.testing.assert_allclose(ledger.costs([1, 8, 64])[:5], expected["costs"], rtol=1e-12)
-        claims = [claim.to_dict() for claim in ledger.claims(rows=2, private=True)]
+        found = ledger.claims(rows=2, private=True)
+        claims = [claim.to_dict() for claim in found if claim != found.anytime]  # which that version did not have
     assert len(claims) == len(expected["claims"])
     for claim, before in zip(claims, expected["claims"], strict=True):
         assert_same(claim, figures(before))

@@ -45,6 +45,7 @@ class Claim:
         kind: "proved" (every data set, every run), "ex-post" (the run that took place), "estimate" (not a bound) or
             "model-based" (not a bound unless a statistical model of the data is right).
         method: How the figure was computed.
+        condition: What must be true for the kind to hold, said on the line itself: "if the number of steps ...".
         share: The fraction of the population that is covered, if ``audience`` is "share".
         group: The group of audit records the claim is about, if it is about one.
         samples: The number of audit records behind the claim.
@@ -64,6 +65,7 @@ class Claim:
     direction: Direction
     kind: Kind
     method: str
+    condition: str | None = None
     share: float | None = None
     group: str | None = None
     samples: int | None = None
@@ -104,12 +106,13 @@ class Claim:
         """Return one line: whom the claim covers, how surely, the figure, and how it was computed."""
         sure = self.gamma and not self.gamma_in_delta and not self.reason
         surely = f", with {confidence(self.gamma)} confidence" if sure else ""
-        how = f"{self.kind}; {self.method}" if with_kind else self.method
+        kind = f"{self.kind} {self.condition}" if self.condition else self.kind
+        how = f"{kind}; {self.method}" if with_kind or self.condition else self.method
         private = " Private: computed from training members, not for release." if self.private else ""
         return f"{self.for_whom()}{surely}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
 
     def _caveats(self) -> list[str]:
-        parts = [_KINDS[self.kind]]
+        parts = [self._kind_words()]
         if self.gamma_in_delta:
             parts.insert(0, f"delta includes {self.gamma:.3g} for a misleading sample.")
         if _DIRECTIONS[self.direction]:
@@ -117,6 +120,10 @@ class Claim:
         if self.assumptions:
             parts.append("It assumes: " + "; ".join(self.assumptions) + ".")
         return parts + list(self.notes)
+
+    def _kind_words(self) -> str:
+        words = _KINDS[self.kind]
+        return words if self.condition is None else f"{words.removesuffix('.')}, {self.condition}."
 
     def __str__(self) -> str:
         return self.statement()
@@ -182,7 +189,7 @@ class Claim:
             return []
         direction = _DIRECTIONS[self.direction]
         return [
-            _KINDS[self.kind],
+            self._kind_words(),
             *([direction] if direction else []),
             *(f"Assumption: {text}." for text in self.assumptions),
             *self.notes,
@@ -192,7 +199,7 @@ class Claim:
         """Return the lines (name, value) of a table about the claim; the first is (for whom, figure)."""
         lines = [(self.for_whom(), self.figure())]
         if not self.reason:
-            lines += [("kind", _KINDS[self.kind]), ("method", self.method)]
+            lines += [("kind", self._kind_words()), ("method", self.method)]
             lines.append(("direction", _DIRECTIONS[self.direction] or self.direction))
         if self.gamma and not self.reason:
             where = ", inside delta" if self.gamma_in_delta else ""

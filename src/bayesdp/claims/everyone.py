@@ -6,14 +6,20 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+import numpy as np
+
 from bayesdp.claims.claim import Claim
-from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
+from bayesdp.claims.ex_post import ORDERS, hockey_stick_epsilons
+from bayesdp.claims.plan import DeclaredPlan, declared_plan
+from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, MOST_SETTINGS, ClipBound, worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
 
 _FOR_EVERYONE, _FOR_OTHERS = frozenset({"everything"}), frozenset({"everything", "audit"})
 """What caveats must weaken to turn a claim into an estimate."""
+IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
+"""The condition of a worst case that no plan covers."""
 _UNCLIPPED = "a step without a clip bound has no worst case"
 
 
@@ -34,9 +40,62 @@ def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | N
         )
     else:
         worst = worst_case_of_many(history.repeated_steps(MOST_SETTINGS, more), delta)
-    caveats = [CAVEATS[name] for name in history.caveats]
-    doubtful = any(caveat.weakens == "everything" for caveat in caveats)
-    return replace(worst, assumptions=_said(caveats, _FOR_EVERYONE), kind="estimate" if doubtful else "proved")
+    return _with_caveats(worst, ledger)
+
+
+def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
+    """Return what is guaranteed to everyone: the worst case of the plan, or of the steps taken with its condition.
+
+    With a plan that the run has kept to, it is that of the whole plan, whenever the run ended. Without one, or after
+    the run left it, it is that of the steps taken, which is proved only if nobody chose them by looking at results.
+    """
+    declared, plan = declared_plan(ledger), kept_plan(ledger)
+    if plan is not None:
+        planned = worst_case_of_many(plan.repeated_steps(), delta)
+        note = f"It is that of the plan of {plan.steps} steps, declared before the run, whenever the run ended."
+        return _with_caveats(replace(planned, note=note), ledger)
+    taken = replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED)
+    if declared is None:
+        return taken
+    return replace(taken, note=f"The run left its plan: {declared.departure(ledger.history.stretches)}.")
+
+
+def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
+    """Return the plan of a ledger if one was declared and every step so far revealed no more than planned."""
+    plan = declared_plan(ledger)
+    return None if plan is None or plan.departure(ledger.history.stretches) else plan
+
+
+def guaranteed_clip_bound(ledger: StoredLedger) -> ClipBound | None:
+    """Return a record at the clip bound in every step of the plan, if the run has kept to one, or in every step taken.
+
+    It belongs to ``guaranteed_worst_case``; None if a step had no clip bound.
+    """
+    plan = kept_plan(ledger)
+    return ledger_clip_bound(ledger) if plan is None else ClipBound.of(plan.repeated_steps())
+
+
+def anytime_claim(ledger: StoredLedger, delta: float, caveats: Sequence[Caveat], worst_case: Claim) -> Claim:
+    """Return what holds for everyone however the number of steps and their settings were chosen.
+
+    The hockey-stick form of the ex-post bound at the clip bound (``hockey_stick_epsilons``): its epsilon is that of the
+    steps that were taken, so it is a statement about the run that took place.
+    """
+    bound = ledger_clip_bound(ledger)
+    claim = Claim(
+        epsilon=math.inf,
+        delta=delta,
+        audience="everyone",
+        direction="both",
+        kind="ex-post",
+        method="mixture of orders at the clip bound",
+        notes=("It holds however the number of steps and the settings were chosen, also by looking at results.",),
+        worst_case=worst_case,
+    )
+    if bound is None:
+        return claim.without(_UNCLIPPED)
+    costs = bound.costs[None, np.searchsorted(CLIP_BOUND_LAMBDAS, ORDERS)]
+    return resting_on(claim.with_figure(float(hockey_stick_epsilons(costs, delta)[0])), caveats)
 
 
 def ledger_clip_bound(
@@ -60,6 +119,8 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
         direction="both",
         kind="proved",
         method=worst.accountant,
+        condition=worst.condition,
+        notes=(worst.note,) if worst.note else (),
         reason=(worst.reason or "the noise is too small") if math.isinf(worst.epsilon) else None,
     )
     return resting_on(claim, caveats)
@@ -76,6 +137,12 @@ def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
     weakened = is_bound and any(caveat.weakens in weakening for caveat in caveats)
     kind = "estimate" if weakened else claim.kind
     return replace(claim, kind=kind, assumptions=(*claim.assumptions, *_said(caveats, weakening)))
+
+
+def _with_caveats(worst: WorstCase, ledger: StoredLedger) -> WorstCase:
+    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    doubtful = any(caveat.weakens == "everything" for caveat in caveats)
+    return replace(worst, assumptions=_said(caveats, _FOR_EVERYONE), kind="estimate" if doubtful else "proved")
 
 
 def _said(caveats: Sequence[Caveat], weakening: Set[str]) -> tuple[str, ...]:

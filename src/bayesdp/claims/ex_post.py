@@ -45,6 +45,33 @@ def ex_post_epsilons(costs: FloatArray, delta: float) -> FloatArray:
     return np.where((costs == 0).all(axis=1), 0.0, epsilons * (1 + 2.0**-48))
 
 
+def hockey_stick_epsilons(costs: FloatArray, delta: float) -> FloatArray:
+    """Return each record's epsilon in the form of differential privacy, [m], from costs [m, L] at ``ORDERS``.
+
+    Formal guarantee: with epsilon(w) the result after the outputs w, P(S) <= E_Q[e^{epsilon(w)} 1_S] + delta for every
+    set S of outputs, however steps, settings and their number depended on earlier outputs; with a constant epsilon that
+    *is* (epsilon, delta)-DP. It suffices that (1 - e^{epsilon - L})_+ <= delta M(L) for all L, where M is the mixture
+    above, whose mean is at most 1. So epsilon = max_L [L + log(1 - delta M(L))], which is concave in L: its derivative
+    vanishes where delta (M + M') = 1, and that is found by bisection. Errs upwards; 0 for a record that cost nothing.
+    """
+    exponents: FloatArray = np.log(WEIGHTS) + math.log(delta) - costs
+    with np.errstate(invalid="ignore"):
+        high: FloatArray = np.min(-exponents / ORDERS, axis=1)  # delta M(L) >= 1 there
+    finite = np.isfinite(high)
+    high = np.where(finite, high, 0.0)
+    low: FloatArray = high - (2.0 + math.log(2.0 * len(ORDERS) * ORDERS[-1])) / ORDERS[0]  # delta (M + M') < 1 there
+    usable = np.where(finite[:, None], exponents, -np.inf)
+    for _ in range(100):
+        middle = (low + high) / 2
+        terms = np.exp(usable + ORDERS * middle[:, None])
+        beyond = terms @ (1 + ORDERS) >= 1
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    mixture = np.exp(usable + ORDERS * low[:, None]).sum(axis=1)
+    # At the upper end of the bracket L is larger and the mixture at its lower end smaller: above the maximum.
+    largest = np.maximum(high + np.log1p(-mixture), 0.0) * (1 + 2.0**-40) + 2.0**-50
+    return np.where((costs == 0).all(axis=1), 0.0, np.where(finite, largest, np.inf))
+
+
 def _log_mixture(exponents: FloatArray, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the logarithm of the mixture at each record's epsilon, [m], and its derivative, the mean order, [m]."""
     logs = exponents + ORDERS * epsilons[:, None]

@@ -11,7 +11,13 @@ import numpy as np
 from bayesdp.claims import bayesian
 from bayesdp.claims.average import average_claim
 from bayesdp.claims.claim import Claim
-from bayesdp.claims.everyone import everyone_claim, ledger_worst_case, resting_on
+from bayesdp.claims.everyone import (
+    anytime_claim,
+    everyone_claim,
+    guaranteed_clip_bound,
+    guaranteed_worst_case,
+    resting_on,
+)
 from bayesdp.claims.gate import declared_gate
 from bayesdp.claims.group_rows import rows_claim
 from bayesdp.claims.record_figures import RecordFigures
@@ -37,7 +43,8 @@ class RunClaims(Sequence[Claim]):
 
     Attributes:
         worst_case: Classic differential privacy of the run, with the figures of each accountant.
-        everyone: The same as a claim.
+        everyone: The same as a claim: of the plan, or of the steps taken with the condition under which it is proved.
+        anytime: What holds for everyone however steps and settings were chosen; None if a plan covers the run.
         for_rows: The claim for a person with several rows, if it was requested.
         shares: For each requested share the pair ``ex_post`` (sure for this run) and ``estimate``; see ``share``.
             Empty without audit records.
@@ -53,6 +60,7 @@ class RunClaims(Sequence[Claim]):
 
     worst_case: WorstCase
     everyone: Claim
+    anytime: Claim | None
     for_rows: Claim | None
     shares: tuple[ShareClaims, ...]
     groups: dict[str, tuple[ShareClaims, ...]]
@@ -85,6 +93,7 @@ class RunClaims(Sequence[Claim]):
         pairs = [*self.shares, *(pair for group in self.groups.values() for pair in group)]
         return [
             self.everyone,
+            *([self.anytime] if self.anytime else []),
             *([self.for_rows] if self.for_rows else []),
             *(claim for pair in pairs for claim in (pair.ex_post, pair.estimate)),
             self.average,
@@ -188,7 +197,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     """
     delta, gamma, records = request.delta, request.paper_gamma, ledger.audit_records
     gate = declared_gate(ledger)
-    worst = ledger_worst_case(ledger, delta)
+    worst = guaranteed_worst_case(ledger, delta)
     caveats = [CAVEATS[name] for name in ledger.history.caveats]
     everyone = everyone_claim(worst, caveats)
     figures = RecordFigures(ledger, delta, worst.epsilon, precision)
@@ -198,7 +207,8 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     claims = RunClaims(
         worst_case=worst,
         everyone=everyone,
-        for_rows=rows_claim(figures.clip_bound, everyone, request.rows) if request.rows > 1 else None,
+        anytime=anytime_claim(ledger, delta, caveats, everyone) if worst.condition else None,
+        for_rows=rows_claim(guaranteed_clip_bound(ledger), everyone, request.rows) if request.rows > 1 else None,
         shares=shares,
         groups=groups,
         average=average_claim(figures, request, records, everyone),

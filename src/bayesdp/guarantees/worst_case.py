@@ -44,6 +44,10 @@ class WorstCase:
     "What the guarantee rests on besides noise, clipping and sampling."
     kind: Literal["proved", "estimate"] = "proved"
     "An estimate if one of the assumptions is known to be doubtful."
+    condition: str | None = None
+    "What must be true for it to be proved, if not every run of the procedure is covered."
+    note: str | None = None
+    "A sentence about what the figure is of, such as the plan of a run."
 
     def __float__(self) -> float:
         return self.epsilon
@@ -53,14 +57,17 @@ class WorstCase:
         if math.isinf(self.epsilon):
             return f"For everyone: {self.reason or _TOO_LITTLE_NOISE}."
         size = round_up(self.epsilon, 4)
+        kind = f"{self.kind} {self.condition}" if self.condition else self.kind
+        note = f" {self.note}" if self.note else ""
         assumed = f" Assumes that {'; '.join(self.assumptions)}." if self.assumptions else ""
-        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, {self.kind}).{assumed}"
+        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, {kind}).{assumed}{note}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon becomes None, with a ``reason`` beside it."""
         values: dict[str, Any] = asdict(self)
         reason = values.pop("reason") or _TOO_LITTLE_NOISE
-        del values["assumptions"], values["kind"]  # these are stated by the claims
+        for name in ("assumptions", "kind", "condition", "note"):  # these are stated by the claims
+            del values[name]
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None

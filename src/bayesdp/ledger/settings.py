@@ -22,12 +22,13 @@ def new_settings(
     metadata: Mapping[str, Any] | None = None,
     keep_norms: bool = False,
     gate: str | None = None,
+    plan: str | None = None,
 ) -> dict[str, str]:
     """Check the settings of a new run and return them as text, as they are kept and hashed.
 
-    ``bayesdp.Ledger.create`` says what they mean. ``gate`` is the text that ``Gate.to_json`` gave: the ledger keeps it,
-    and reads from it only how many audit records the gate is about. Raises InvalidInputError for a value that the file
-    cannot hold, and if ids, groups and gate name different numbers of audit records.
+    ``bayesdp.Ledger.create`` says what they mean. ``gate`` and ``plan`` are the texts that their ``to_json`` gave: the
+    ledger keeps them, and reads from them only how many audit records the gate is about. Raises InvalidInputError for
+    a value that the file cannot hold, and if ids, groups and gate name different numbers of audit records.
     """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
@@ -53,6 +54,8 @@ def new_settings(
         if named not in (None, declared):
             raise refuse("gate.records", declared, f"the {named} audit records that were named")
         settings["gate"] = gate
+    if plan is not None:
+        settings["plan"] = plan
     return settings
 
 
@@ -105,6 +108,11 @@ class RunDescription:
     def declared_gate(self) -> str | None:
         """The gate that was declared before the run, as JSON text; None if there is none."""
         return self._settings.get("gate")
+
+    @property
+    def declared_plan(self) -> str | None:
+        """The plan that was declared before the run, as the JSON text that is kept, if there is one."""
+        return self._settings.get("plan")
 
     @property
     def composed_of(self) -> list[dict[str, Any]]:

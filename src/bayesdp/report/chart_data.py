@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.claims.everyone import ledger_clip_bound
+from bayesdp.claims.everyone import guaranteed_clip_bound, kept_plan, ledger_clip_bound
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
@@ -59,7 +59,7 @@ def by_delta(
 
     The figures are bounds and estimates of the same kinds as the claims, and about as tight.
     """
-    bound = figures.clip_bound
+    bound = guaranteed_clip_bound(ledger)
     everyone: Column = [None] * len(deltas)
     everyone_distance = 1.0
     if bound is not None:
@@ -112,7 +112,9 @@ def over_training(
             ex_post.append(ranked(figures.ex_post, shares, gamma))
     bounds = [ledger_clip_bound(ledger, through=point) for point in points]
     everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
-    if everyone:
+    if kept_plan(ledger) is not None:  # what is guaranteed does not depend on how far the run has come
+        everyone = [_finite(figures.worst_case)] * len(points)
+    elif everyone:
         everyone[-1] = _finite(figures.worst_case)
     clipped = [ledger.history.share_clipped(*between) for between in pairwise([0, *points])]
     return OverTraining(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.claims.everyone import ledger_clip_bound
+from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_clip_bound
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import percent, round_up
@@ -69,8 +69,8 @@ class LiveView:
         steps = self._ledger.steps
         if not steps:
             return "Training"
-        bound = ledger_clip_bound(self._ledger)
-        everyone = math.inf if bound is None else float(bound.epsilons([self._delta])[0])
+        bound, guaranteed = ledger_clip_bound(self._ledger), guaranteed_clip_bound(self._ledger)
+        everyone = math.inf if guaranteed is None else float(guaranteed.epsilons([self._delta])[0])
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
         sure = self._sure(bound)
         if sure is not None:

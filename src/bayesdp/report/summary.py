@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.claims.everyone import ledger_worst_case
+from bayesdp.claims.everyone import guaranteed_worst_case
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.formatting import finite_or_none, round_up
 from bayesdp.ledger import SNAPSHOT_LAMBDAS, StoredLedger, Stretch
@@ -38,7 +38,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
         "first_step": _time(history.first_time),
         "last_step": _time(history.last_time),
         "seal": ledger.seal,
-        "worst_case": ledger_worst_case(ledger, delta).to_dict(),
+        "worst_case": guaranteed_worst_case(ledger, delta).to_dict(),
         "settings": stretches[:_MOST_STRETCHES],
         "settings_left_out": max(0, len(stretches) - _MOST_STRETCHES),
         "audit": _audit(ledger, delta),
