@@ -1,8 +1,8 @@
 """Stop in time: whether the next step still fits a budget that was declared before the run.
 
-The worst case is a bound at any stopping time, so it may decide when to stop. Audit records may decide only through a
-gate that was declared before the run; an audit set that influences stopping in any other way can no longer be used for
-claims.
+With settings that are fixed, when a budget is spent does not depend on outputs, so the worst case may decide when to
+stop. Audit records may decide only through a gate that was declared before the run; an audit set that influences
+stopping in any other way can no longer be used for claims.
 """
 
 from __future__ import annotations

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
+from bayesdp.claims.plan import Plan
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
-from bayesdp.opacus.clipping import clipping_of
+from bayesdp.opacus.clipping import FlatClipping, clipping_of
 from bayesdp.opacus.coupling import check_layers
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
-from bayesdp.validation import refuse
+from bayesdp.validation import count, refuse
 
 
 def watch(
@@ -30,6 +32,7 @@ def watch(
     audit_batch: int = 128,
     budget: StopWhen | None = None,
     live: bool = False,
+    steps: int | None = None,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
@@ -52,6 +55,9 @@ def watch(
         budget: ``StopWhen`` of the same ledger. Before the step that would exceed it, training ends: the loader yields
             no more batches, further steps change nothing, and BudgetReachedWarning is issued once.
         live: Whether to show on a terminal what the run has cost so far.
+        steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
+            noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
+            whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
 
     Raises InvalidInputError for what cannot be accounted, and LedgerError if the ledger cannot be used: its path is
     taken, or a checkpoint was loaded whose steps it does not contain.
@@ -72,10 +78,27 @@ def watch(
         _check_records(ledger, records)
     else:
         _check_no_checkpoint(optimizer)
+    if steps is not None and isinstance(ledger, Ledger):
+        raise refuse(
+            "steps", steps, "the path of a new ledger; of one that exists Ledger.create(plan=...) has the plan"
+        )
     owned = not isinstance(ledger, Ledger)
-    opened = Ledger.create(ledger) if owned else ledger
+    plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
+    opened = Ledger.create(ledger, plan=plan) if owned else ledger
     view = LiveView(opened) if live else None
     return Watch(model, optimizer, sampling, clipping, opened, records, between, budget, owned=owned, live=view)
+
+
+def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:
+    """Return the plan of so many updates with the settings that Opacus has now; of a shuffled loader, of its epochs."""
+    updates = count("steps", steps, minimum=1)
+    epochs = -(-updates // max(len(data_loader), 1))
+    return Plan(
+        steps=updates if sampling.rate is not None else epochs,
+        noise_std=clipping.noise_std(),
+        sample_rate=1.0 if sampling.rate is None else sampling.rate,
+        clip=math.hypot(clipping.planned_clip(), clipping.extra_norm()),
+    )
 
 
 def _check_records(ledger: Ledger, audit: AuditNorms | None) -> None:

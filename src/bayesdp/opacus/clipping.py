@@ -102,6 +102,10 @@ class FlatClipping:
         device = norms[0].device
         return torch.stack([by_parameter.to(device) for by_parameter in norms], dim=1).norm(2, dim=1)
 
+    def planned_clip(self) -> float:
+        """Return the clip bound of the steps to come, as it is set now."""
+        return self.clip()
+
     def clip(self) -> float:
         """Return the bound with which gradients are clipped now."""
         return float(self.optimizer.max_grad_norm)
@@ -235,6 +239,10 @@ class GhostClipping(FlatClipping):
         """Forget a backward pass of an earlier iteration: no step will follow it."""
         self._norms = None
         return []
+
+    def planned_clip(self) -> float:
+        """Return the optimizer's bound: the module's own is known only after a backward pass."""
+        return float(self.optimizer.max_grad_norm)
 
     def clip(self) -> float:
         """Return the bound of the last backward pass."""

@@ -24,7 +24,6 @@ with needs("demo", "training a network with DP-SGD"):  # first, as the modules o
     from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from bayesdp import validation
-from bayesdp.guarantees.calibration import calibrate
 from bayesdp.opacus import SecureNoise, SecureSampler, Watch, watch
 from bayesdp.opacus.audit import quiet_hooks, separate_loss
 from bayesdp.progress import Progress
@@ -35,6 +34,7 @@ from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import SgdSettings
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
+from bayesdp.recipes.stages import stages
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
@@ -239,14 +239,12 @@ def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:
 def fit_recipe(run: RecipeRun, choice: NetworkChoice) -> Fitted:
     """Train the network on development rows, images [n, 1, 8, 8], within ``run.target_epsilon`` for everyone."""
     dataset = run.dataset
-    noise = calibrate(
-        target_epsilon=run.target_epsilon, sample_rate=choice.sample_rate, steps=choice.steps, delta=run.delta
-    ).noise_multiplier
+    [training] = stages(choice, run.target_epsilon, run.delta)
     settings = SgdSettings(
         steps=choice.steps,
         sample_rate=choice.sample_rate,
         clip=choice.clip,
-        noise_multiplier=noise,
+        noise_multiplier=training.noise_multiplier,
         learning_rate=choice.learning_rate,
         momentum=choice.momentum,
     )

@@ -12,14 +12,12 @@ whitened by two noisy releases, and the probe is trained on them, all in one led
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.guarantees.calibration import calibrate
 from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
@@ -31,6 +29,7 @@ from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.public_basis import Basis, stroke_basis
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.release import SLACK, NoisySums
+from bayesdp.recipes.stages import stages
 from bayesdp.recipes.whitening import Whitening, release_whitening
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
@@ -207,17 +206,15 @@ def fit_probe(
 def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
     """Train a probe on development rows whose features have length 1, within ``run.target_epsilon`` for everyone.
 
-    Centre, shape and steps are releases of one run and share its budget: a Gaussian release with noise multiplier z is
-    worth as much as several with the same sum of 1 / z^2. Raises InvalidInputError if whitening takes all of it.
+    Centre, shape and steps are releases of one run and share its budget (``stages``). Raises InvalidInputError if
+    whitening takes all of it.
     """
-    if choice.centre + choice.shape >= 1:
-        raise refuse("centre + shape", choice.centre + choice.shape, "less than 1: the rest is for training")
-    single = calibrate(target_epsilon=run.target_epsilon, sample_rate=1.0, steps=1, delta=run.delta).noise_multiplier
+    *whitening_stages, training = stages(choice, run.target_epsilon, run.delta)
     settings = SgdSettings(
         steps=choice.steps,
         sample_rate=1.0,
         clip=choice.clip,
-        noise_multiplier=single * math.sqrt(choice.steps / (1 - choice.centre - choice.shape)),
+        noise_multiplier=training.noise_multiplier,
         learning_rate=choice.learning_rate,
         momentum=choice.momentum,
         average=choice.average,
@@ -226,7 +223,7 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
     basis = _basis(run.features, choice.directions)
     dataset = run.dataset if basis is None else run.dataset.with_features(basis.project)
     train, audit = dataset.development, dataset.audit
-    whitening = release_whitening(train.x, audit.x, choice, run, noise_multiplier=single)
+    whitening = release_whitening(train.x, audit.x, choice, run, whitening_stages)
     train_rows = ProbeRows(whitening.apply(train.x), train.y, dataset.classes)
     audit_rows = ProbeRows(whitening.apply(audit.x), audit.y, dataset.classes)
     weights = fit_probe(

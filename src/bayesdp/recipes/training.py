@@ -14,6 +14,7 @@ import numpy as np
 
 from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
+from bayesdp.claims.plan import Plan
 from bayesdp.formatting import finite_or_none, percent
 from bayesdp.guarantees.clip_bound import worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
@@ -26,6 +27,7 @@ from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
+from bayesdp.recipes.stages import stages
 from bayesdp.report import check_libraries, write_report
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
@@ -137,7 +139,8 @@ def train(
         "data": dataset.source,
     }
     about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
-    with _ledger(folder, resume, name, about) as ledger:
+    plan = [stage.plan() for stage in stages(choice, target, request.delta)]
+    with _ledger(folder, resume, name, about, plan) as ledger:
         run = RecipeRun(
             dataset=dataset,
             features=recipe.features,
@@ -237,11 +240,11 @@ def _checked_folder(folder: Path, resume: bool) -> Path:
     return folder
 
 
-def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any]) -> Ledger:
+def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any], plan: Sequence[Plan]) -> Ledger:
     if folder is None:
-        return Ledger(data=name, metadata=about)
+        return Ledger(data=name, metadata=about, plan=plan)
     if not resume:
-        return Ledger.create(made_folder("output", folder) / LEDGER, data=name, metadata=about)
+        return Ledger.create(made_folder("output", folder) / LEDGER, data=name, metadata=about, plan=plan)
     ledger = Ledger.open(folder / LEDGER)
     if ledger.metadata != json.loads(json.dumps(about)):
         ledger.close()

@@ -9,6 +9,7 @@ variances are replaced by a part of that level.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import WHITENING, read_arrays, write_arrays
 from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.recipes.release import SLACK, NoisySums
+from bayesdp.recipes.stages import Stage
 from bayesdp.validation import FloatArray, refuse
 
 with needs("recipes", "whitening"):
@@ -95,13 +97,12 @@ def release_shape(
 
 
 def release_whitening(
-    x: NDArray[Any], audit: NDArray[Any], choice: ProbeChoice, run: RecipeRun, *, noise_multiplier: float
+    x: NDArray[Any], audit: NDArray[Any], choice: ProbeChoice, run: RecipeRun, releases: Sequence[Stage]
 ) -> Whitening:
     """Release centre and shape of features x [n, d], or go on with what a run before an interruption released.
 
-    ``noise_multiplier`` is that of one release that would take the whole budget; a part p of the budget needs
-    ``noise_multiplier / sqrt(p)``. In a run with a folder each release is kept in a file. A release that is in the
-    ledger and was lost in a crash is not repeated: the centre is then 0, or features stay unwhitened,
+    ``releases`` are the stages of centre and shape. In a run with a folder each release is kept in a file. A release
+    that is in the ledger and was lost in a crash is not repeated: the centre is then 0, or features stay unwhitened,
     which is less accurate and equally private.
 
     Raises InvalidInputError if the ledger has steps of the probe and the file is missing, or if it is of another run.
@@ -120,7 +121,7 @@ def release_whitening(
             ledger=ledger,
             randomness=run.randomness,
             clip=1.0,
-            noise_multiplier=noise_multiplier / math.sqrt(choice.shape if number else choice.centre),
+            noise_multiplier=releases[number].noise_multiplier,
             sample_rate=1.0,
             source="shape" if number else "centre",
         )

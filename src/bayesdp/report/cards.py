@@ -69,7 +69,8 @@ def lead(claims: RunClaims) -> str:
     if math.isinf(everyone.epsilon):
         sentences = [f"Nothing can be promised to everyone: {everyone.reason}."]
     else:
-        kind = _KINDS[everyone.kind].lower()
+        words = _kind_words(everyone)
+        kind = words[0].lower() + words[1:]
         sentences = [f"For everyone, epsilon is at most {round_up(everyone.epsilon)} ({kind})."]
     half = _pair(claims, 0.5)
     if half is not None and half.ex_post.reason is None:
@@ -95,12 +96,18 @@ def _card(whom: str, claim: Claim, beside: str, most: float, if_most: str) -> Ca
     if math.isinf(claim.epsilon):
         return Card(whom, None, f"No claim: {claim.reason}.")
     own = guessing_success(claim.epsilon, claim.delta, claim.direction)
+    if claim.kind == "ex-post":
+        own = 1.0  # an epsilon that depends on the run bounds no rate of success over runs of the procedure
     at_most = "at most" if claim.kind in ("proved", "ex-post") else "about"
     reading = (
         f"Guessing whether a person was in the data succeeds {at_most} {percent_up(min(most, own))} of the time, "
         f"instead of 50 %{if_most if most <= own else ''}."
     )
-    return Card(whom, round_up(claim.epsilon), reading, _KINDS[claim.kind], beside)
+    return Card(whom, round_up(claim.epsilon), reading, _kind_words(claim), beside)
+
+
+def _kind_words(claim: Claim) -> str:
+    return _KINDS[claim.kind] if claim.condition is None else f"{_KINDS[claim.kind]} {claim.condition}"
 
 
 def guessing_success(epsilon: float, delta: float, direction: str) -> float:
