@@ -10,6 +10,7 @@ from bayesdp import Ledger, Plan
 from bayesdp.formatting import percent_up
 from bayesdp.report.cards import guessing_success
 from bayesdp.report.contents import report_contents
+from report_runs import small_run
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.001, 1.0, 5.0, 50.0])
