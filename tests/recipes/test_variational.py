@@ -204,3 +204,13 @@ def test_classes_that_are_known_beforehand_need_not_occur():
     assert model.classes_.tolist() == [0, 1]
     with pytest.raises(ValueError, match="y='another class': expected the classes"):
         BayesianLogisticRegression(classes=(1, 2)).fit(x, y)
+
+
+@pytest.mark.parametrize("value", [3e37, 1e200])
+def test_a_hostile_row_contributes_nothing_and_stops_nobody(value):
+    """Infinity and NaN are refused before the first step, as scikit-learn asks; what overflows later is not."""
+    x, y = data(300)
+    x[3] = value
+    model = BayesianLogisticRegression(epsilon=1.0, delta=1e-5, steps=5, clip=0.5, learning_rate=1.0, random_state=0)
+    assert np.isfinite(model.fit(x, y).posterior_mean_).all()
+    assert model.ledger_.steps == 5

@@ -100,3 +100,12 @@ def test_removing_a_record_moves_the_others_and_changes_little():
     release_shape(x, whitening, with_record, floor=1.0, step=0, audit=None)
     release_shape(x[1:], whitening, without, floor=1.0, step=0, audit=None)
     assert np.linalg.norm(with_record.ledger.seen - without.ledger.seen) <= 1 - 0.9e-3
+
+
+@pytest.mark.parametrize("value", [3e37, np.inf, np.nan])
+def test_a_hostile_row_stops_nobody(value):
+    x = rows()
+    x[3] = value
+    centred = release_centre(x, sums(1e6), step=0, audit=None)
+    whitening = release_shape(x, centred, sums(1e6), floor=1.0, step=1, audit=None)
+    assert np.isfinite(whitening.apply(x)).all()

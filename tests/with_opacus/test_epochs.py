@@ -12,7 +12,7 @@ import torch
 from opacus.schedulers import ExponentialNoise
 
 import bayesdp.opacus
-from bayesdp import Gate, InvalidInputError, Ledger, StopWhen
+from bayesdp import Gate, Ledger, StopWhen
 from opacus_runs import audit_norms, batch_norms, norms_by_autograd, private_run, random_data, settings
 
 
@@ -128,16 +128,14 @@ def test_an_epoch_that_was_settled_before_another_step_is_paid_anew() -> None:
     assert ledger.steps == 3
 
 
-def test_gradients_that_are_not_finite_are_refused_and_forgotten() -> None:
+def test_gradients_that_are_not_finite_contribute_nothing() -> None:
     x, y = random_data(200)
     x[7] = torch.nan
     run, ledger = private_run(data=(x, y), poisson_sampling=False, shuffle=True), Ledger()
     watched = run.watch(ledger)
-    with pytest.raises(InvalidInputError, match=r"batch\[\d+\]=nan"):
-        run.train()
+    run.train()
     assert np.isfinite(run.parameters).all()
-    run.train(most=1)
-    watched.claims()
+    assert watched.claims().everyone.epsilon > 0
     watched.close()
 
 

@@ -62,6 +62,8 @@ class FlatClipping:
     "Whether gradients are clipped with another bound than the one that scales the noise, so that the two may differ."
     in_parts = True
     "Whether a sum may be made of several physical batches."
+    repeatable = True
+    "Whether a batch may be clipped again, because clipping it changes nothing but the sum."
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         self.optimizer = optimizer
@@ -72,8 +74,25 @@ class FlatClipping:
     def add_to_sum(self) -> torch.Tensor:
         """Let Opacus clip a batch and add it to the sum; return norms of its records before clipping, [b].
 
-        Raises InvalidInputError for gradients in half precision.
+        A record whose gradient is not finite, or too long for its norm to be, contributes nothing and has norm 0: one
+        that broke the sum, or stopped the run, would be known to be there. (On a GPU this would have to wait for the
+        device: there the next step refuses it.) Raises InvalidInputError for gradients in half precision.
         """
+        before = [None if p.summed_grad is None else p.summed_grad.clone() for p in self.optimizer.params]
+        norms = self._clip_batch()
+        if norms.device.type != "cpu" or not self.repeatable or bool(torch.isfinite(norms).all()):
+            return norms
+        broken = ~torch.isfinite(norms)
+        for parameter, summed in zip(self.optimizer.params, before, strict=True):
+            parameter.summed_grad = summed
+            given = parameter.grad_sample if isinstance(parameter.grad_sample, list) else [parameter.grad_sample]
+            for grad, rows in zip(given, broken.split([len(grad) for grad in given]), strict=True):
+                grad[rows] = 0
+                del grad._processed
+        self._clip_batch()
+        return torch.where(broken, 0.0, norms)
+
+    def _clip_batch(self) -> torch.Tensor:
         grads: list[torch.Tensor] = self.optimizer.grad_samples
         _check_precision(grads)
         with _SeenNorms() as seen:
@@ -157,6 +176,7 @@ class AdaptiveClipping(FlatClipping):
     """
 
     caveats = frozenset({"drawn-size-public"})
+    repeatable = False
     in_parts = False  # the count is lost between them
 
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:

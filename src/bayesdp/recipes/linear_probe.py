@@ -28,7 +28,7 @@ from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.public_basis import Basis, stroke_basis
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
-from bayesdp.recipes.release import SLACK, NoisySums
+from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.whitening import Whitening, release_whitening
 from bayesdp.run_ledger import Ledger
@@ -37,6 +37,7 @@ from bayesdp.validation import FloatArray, refuse
 with needs("recipes", "the linear probe"):
     import torch
 
+_LARGEST_WEIGHT = 1e38  # what float32 can hold
 _ROWS_AT_ONCE = 256  # drawn rows of one block: what is gathered stays in the processor's cache
 
 
@@ -47,7 +48,8 @@ class ProbeRows:
     summed in blocks whose bounds depend on nothing drawn, and blocks are summed in float64: a record affects the
     rounding of its own block only.
 
-    Raises InvalidInputError for shapes that do not fit together, unknown classes and features that are not finite.
+    Rows that are not finite, or absurdly long, count as rows of zeros and contribute nothing (``bounded_rows``). Raises
+    InvalidInputError for shapes that do not fit together and for unknown classes.
     """
 
     def __init__(self, x: NDArray[Any], y: NDArray[np.int64], classes: int) -> None:
@@ -56,12 +58,10 @@ class ProbeRows:
         if len(y) and not (y.min() >= 0 and y.max() < classes):
             raise refuse("y", int(y.max() if y.max() >= classes else y.min()), f"classes from 0 to {classes - 1}")
         self.classes = classes
-        self._x = torch.from_numpy(np.ascontiguousarray(x, np.float32))
+        self._x = torch.from_numpy(np.ascontiguousarray(bounded_rows(x), np.float32))
         self._y = torch.from_numpy(np.asarray(y, np.int64))
         squares = torch.cat([(rows.double() ** 2).sum(1) for rows in self._x.split(4096)]) if len(y) else torch.zeros(0)
         self._lengths = squares.sqrt().float()
-        if not torch.isfinite(self._lengths).all():
-            raise refuse("x", "not finite", "finite features")
         self._gathered = torch.empty(0)
 
     def __len__(self) -> int:
@@ -101,7 +101,10 @@ class ProbeRows:
         total = torch.zeros(weights.shape, dtype=torch.float64)
         for x, y, lengths in self._blocks(rows, sample_rate):
             residuals = model.residuals(x, y)
-            residuals *= (clip * (1 - SLACK) / model.norms(x, residuals, lengths)).clamp_(max=1.0)
+            norms = model.norms(x, residuals, lengths)
+            residuals *= (clip * (1 - SLACK) / norms).clamp_(max=1.0)
+            if not torch.isfinite(norms).all():  # weights so large that a score overflows: nothing of that row
+                residuals = torch.where(torch.isfinite(norms), residuals, 0.0)
             total += residuals @ x
         return (total if mask is None else total * torch.from_numpy(mask)).numpy()
 
@@ -191,6 +194,10 @@ def fit_probe(
 
     def step(number: int) -> None:
         weights, mask = descent.weights, None
+        if (
+            not np.abs(weights).max(initial=0) <= _LARGEST_WEIGHT
+        ):  # known from what was released, whoever is in the data
+            raise refuse("gradient", "not finite", "a smaller learning rate: the weights have left every range")
         if settings.mask is not None:
             mask = random_mask(randomness, weights.shape, settings.mask, step=number)
         drawn = sums.draw(len(rows), step=number)

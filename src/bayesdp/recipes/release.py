@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,29 @@ from bayesdp.validation import FloatArray, refuse
 
 SLACK = 1e-3
 """Contributions are clipped to ``clip (1 - SLACK)``, so that rounding in float32 does not carry one beyond ``clip``."""
+
+
+LONGEST = 1e30
+"""Features beyond it are taken for damage: their lengths would leave the range of float32."""
+_ROWS_AT_ONCE = 4096
+
+
+def bounded_rows(x: NDArray[Any]) -> NDArray[Any]:
+    """Return features [n, d] in which rows that are not finite, or hold a number beyond ``LONGEST``, are 0.
+
+    Such a row would make sums overflow, and a run that fails, or even says why, gives away that the row is there. A row
+    of zeros contributes nothing to a gradient, whoever else is in the data.
+    """
+    bad = [
+        start + np.flatnonzero(~(np.abs(x[start : start + _ROWS_AT_ONCE]).max(axis=1, initial=0) <= LONGEST))
+        for start in range(0, len(x), _ROWS_AT_ONCE)
+    ]
+    rows = np.concatenate(bad) if bad else np.zeros(0, np.int64)
+    if not len(rows):
+        return x
+    x = x.copy()
+    x[rows] = 0
+    return x
 
 
 @dataclass(frozen=True, kw_only=True)

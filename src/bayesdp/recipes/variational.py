@@ -37,7 +37,7 @@ from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import GaussianPosterior, SgdSettings
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
-from bayesdp.recipes.release import SLACK, NoisySums
+from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
 
@@ -227,7 +227,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         return self._rows(x, y), self._rows(x_audit, y_audit)
 
     def _rows(self, x: FloatArray, y: NDArray[Any]) -> Rows:
-        return Rows(self._with_constant(x), (y == self.classes_[1]).astype(np.int64))
+        return Rows(bounded_rows(self._with_constant(x)), (y == self.classes_[1]).astype(np.int64))
 
     def _with_constant(self, x: FloatArray) -> FloatArray:
         return np.c_[x, np.ones(len(x))] if self.fit_intercept else x

@@ -20,7 +20,7 @@ from bayesdp.optional import needs
 from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import WHITENING, read_arrays, write_arrays
 from bayesdp.recipes.recipe_run import RecipeRun
-from bayesdp.recipes.release import SLACK, NoisySums
+from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows
 from bayesdp.recipes.stages import Stage
 from bayesdp.validation import FloatArray, refuse
 
@@ -46,7 +46,8 @@ class Whitening:
         matrix = None if self.matrix is None else torch.from_numpy(self.matrix)
         whitened = np.empty(x.shape, np.float32)
         for start in range(0, len(x), _ROWS_AT_ONCE):
-            block = torch.from_numpy(np.ascontiguousarray(x[start : start + _ROWS_AT_ONCE], np.float32))
+            rows = bounded_rows(x[start : start + _ROWS_AT_ONCE])
+            block = torch.from_numpy(np.ascontiguousarray(rows, np.float32))
             centred = _unit(block - centre)
             whitened[start : start + len(block)] = (centred if matrix is None else _unit(centred @ matrix)).numpy()
         return whitened
@@ -65,7 +66,7 @@ def release_centre(x: NDArray[Any], sums: NoisySums, *, step: int, audit: NDArra
     total = np.zeros(x.shape[1])
     for start in range(0, len(x), _ROWS_AT_ONCE):
         total += _clipped(x[start : start + _ROWS_AT_ONCE], sums.clip).sum(axis=0)
-    norms = None if audit is None else np.linalg.norm(audit.astype(np.float64), axis=1)
+    norms = None if audit is None else np.linalg.norm(bounded_rows(audit).astype(np.float64), axis=1)
     return Whitening(sums.release(total, step=step, audit=norms) / len(x), None)
 
 
@@ -135,7 +136,7 @@ def release_whitening(
 
 
 def _clipped(x: NDArray[Any], clip: float) -> FloatArray:
-    rows = x.astype(np.float64)
+    rows = bounded_rows(x).astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows * np.minimum(1.0, clip * (1 - SLACK) / np.maximum(lengths, 1e-300))
 
