@@ -104,6 +104,15 @@ def private_run(
     return Run(engine, model, optimizer, loader, loss)
 
 
+def drawn(rate: float) -> float:
+    """Return how often Opacus' sampler draws a record at a nominal rate: it compares multiples of 2^-24 with it."""
+    return np.ceil(rate * 2.0**24).item() / 2.0**24
+
+
+RATE = drawn(0.1)
+"""The rate of ``private_run``: batches of 20 from 200 records."""
+
+
 def settings(ledger: Ledger) -> list[tuple[float, float, float | None, int]]:
     """Return noise, sampling rate, clip bound and number of steps of each stretch."""
     return [

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdp.opacus
 from bayesdp import Ledger
+from opacus_runs import drawn
 
 FloatArray = NDArray[np.float64]
 
@@ -58,7 +59,8 @@ class Problem:
 
     @property
     def sample_rate(self) -> float:
-        return 1 / BATCHES
+        """How often a record is really drawn: ``torch.rand`` gives multiples of 2^-24."""
+        return drawn(1 / BATCHES)
 
     @property
     def expected_batch(self) -> int:
@@ -169,6 +171,9 @@ class ArraysRun(AdapterRun):
     def _step(self) -> None:
         problem, batch = self._problem, torch.tensor(self._problem.batches[self._taken])
         each = self._gradients(self._parameters, *(tensor[batch] for tensor in self._data))
+        broken = ~torch.isfinite(_norms(each))
+        for gradients in each:
+            gradients[broken] = 0  # a record that breaks its gradient contributes nothing
         norms = _norms(each)
         factors = (problem.clip / (norms + 1e-6)).clamp(max=1.0)
         noisy = [

@@ -132,18 +132,16 @@ class TestContract:
             run.close()
         assert on_disk == [1, 2, 3, 4]
 
-    def test_a_refused_step_records_nothing_and_releases_nothing(self, adapter: str) -> None:
-        """The third step draws a record whose gradient is not finite."""
-        ledger, (updates, at_update) = Ledger(), counter()
+    def test_a_record_that_breaks_its_gradient_contributes_nothing(self, adapter: str) -> None:
+        """The third step draws a record whose gradient is not finite: an error would tell that it is there."""
+        ledger, (updates, at_update) = Ledger(keep_norms=True), counter()
         run = ADAPTERS[adapter](PROBLEM.spoiled(2), ledger, at_update)
-        with pytest.raises(InvalidInputError, match=r"batch\[\d+\]=nan"):
-            run.train(3)
-        assert ledger.steps == len(updates) == 2
-        clean = ADAPTERS[adapter](PROBLEM, Ledger(), nothing)
-        clean.train(2)
-        assert run.parameters.tobytes() == clean.parameters.tobytes()
+        run.train(3)
+        assert ledger.steps == len(updates) == 3
+        assert np.isfinite(run.parameters).all()
+        assert np.count_nonzero(ledger.private_norms(3)[1] == 0) == 1
 
-    def test_audit_norms_that_are_not_finite_refuse_the_step(self, adapter: str) -> None:
+    def test_a_refused_step_records_nothing_and_releases_nothing(self, adapter: str) -> None:
         ledger, (updates, at_update) = Ledger(), counter()
         run = ADAPTERS[adapter](PROBLEM.with_spoiled_audit(), ledger, at_update)
         before = run.parameters

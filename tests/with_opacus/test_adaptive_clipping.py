@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdp.opacus
 from bayesdp import InvalidInputError, Ledger
-from opacus_runs import audit_norms, private_run, random_data, settings, small_model
+from opacus_runs import RATE, audit_norms, private_run, random_data, settings, small_model
 
 ADAPTIVE: dict[str, Any] = {
     "clipping": "adaptive",
@@ -42,7 +42,7 @@ def test_adaptive_clipping(ledger: Ledger) -> None:
         assert noise_std / clip == pytest.approx(multiplier)  # both releases together: what Opacus accounts
     assert (audit_norms(ledger, 1) >= 0.5 / 5 * on_gradient * bounds[0] * (1 - 1e-9)).all()
     assert ledger.worst_case().epsilon == pytest.approx(
-        bayesdp.worst_case_of([(multiplier, 0.1, 10)]).epsilon, rel=0.02
+        bayesdp.worst_case_of([(multiplier, RATE, 10)]).epsilon, rel=0.02
     )
     [everyone, *_] = ledger.claims()
     assert everyone.kind == "estimate"

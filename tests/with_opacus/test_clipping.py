@@ -13,7 +13,16 @@ from opacus.optimizers import DPOptimizer
 from opacus.schedulers import ExponentialGradClip, ExponentialNoise
 
 from bayesdp import InvalidInputError, Ledger
-from opacus_runs import audit_norms, batch_norms, norms_by_autograd, private_run, random_data, settings, small_model
+from opacus_runs import (
+    RATE,
+    audit_norms,
+    batch_norms,
+    norms_by_autograd,
+    private_run,
+    random_data,
+    settings,
+    small_model,
+)
 
 
 @pytest.mark.parametrize("mode", ["hooks", "functorch", "ew", "ghost"])
@@ -26,7 +35,7 @@ def test_flat_clipping(ledger: Ledger, mode: str) -> None:
         run.step(x, y)
         assert np.allclose(batch_norms(ledger, ledger.steps), batch, rtol=1e-4)
         assert np.allclose(audit_norms(ledger, ledger.steps), audit, rtol=1e-4)
-    assert settings(ledger) == [(1.5 * 0.8, 0.1, 0.8, 10)]
+    assert settings(ledger) == [(1.5 * 0.8, RATE, 0.8, 10)]
 
 
 def test_hooks_without_a_wrapped_model(ledger: Ledger) -> None:
@@ -78,7 +87,7 @@ def test_noise_and_clip_schedulers_are_read_at_each_step(ledger: Ledger) -> None
         run.step(x, y)
         noise.step()
         clip.step()
-    expected = [(2 * 0.9**t * 0.5 * 0.8**t, 0.1, 0.5 * 0.8**t, 1) for t in range(10)]
+    expected = [(2 * 0.9**t * 0.5 * 0.8**t, RATE, 0.5 * 0.8**t, 1) for t in range(10)]
     assert np.allclose(settings(ledger), expected, rtol=1e-12)
 
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from bayesdp import Ledger
 from bayesdp.ledger.bins import keys_of
-from opacus_runs import private_run, random_data, small_model
+from opacus_runs import RATE, private_run, random_data, small_model
 
 RECORDS, BATCH, EPOCHS = 200, 20, 3
-NOISE, CLIP, RATE = 1.3, 0.7, BATCH / RECORDS
+NOISE, CLIP = 1.3, 0.7
 
 
 def by_hand(audit: tuple[torch.Tensor, torch.Tensor]) -> tuple[Ledger, np.ndarray]:
@@ -34,7 +34,7 @@ def by_hand(audit: tuple[torch.Tensor, torch.Tensor]) -> tuple[Ledger, np.ndarra
 
     for _ in range(EPOCHS):
         torch.empty((), dtype=torch.int64).random_(generator=draws)  # the seed of loader workers
-        sampler = UniformWithReplacementSampler(num_samples=RECORDS, sample_rate=RATE, generator=draws)
+        sampler = UniformWithReplacementSampler(num_samples=RECORDS, sample_rate=BATCH / RECORDS, generator=draws)
         for drawn in sampler:
             total = [torch.zeros_like(parameter) for parameter in parameters]
             norms = []

@@ -8,7 +8,8 @@ import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 
 from bayesdp import InvalidInputError, Ledger
-from opacus_runs import batch_norms, private_run, random_data, settings
+from opacus_runs import RATE, batch_norms, private_run, random_data, settings
+from opacus_runs import drawn as drawn_rate
 
 
 def test_batches_from_elsewhere_are_refused(ledger: Ledger) -> None:
@@ -63,7 +64,7 @@ def test_loops_that_fetch_one_batch_ahead(ledger: Ledger, workers: int) -> None:
                 while ahead is not None:
                     now, ahead = ahead, next(batches, None)
                     run.step(*now)
-    assert settings(ledger) == [(1.0, 0.1, 1.0, 20), (1.0, 1.0, 1.0, 2)]
+    assert settings(ledger) == [(1.0, RATE, 1.0, 20), (1.0, 1.0, 1.0, 2)]
 
 
 @pytest.mark.parametrize("virtual", [False, True])
@@ -122,7 +123,7 @@ def test_empty_batches(ledger: Ledger, mode: str) -> None:
     drawn = [len(batch_norms(ledger, step)) for step in range(1, ledger.steps + 1)]
     assert ledger.steps == 20
     assert 0 in drawn
-    assert settings(ledger) == [(1.0, 0.05, 1.0, 20)]
+    assert settings(ledger) == [(1.0, drawn_rate(0.05), 1.0, 20)]
 
 
 @pytest.mark.parametrize("virtual", [False, True])

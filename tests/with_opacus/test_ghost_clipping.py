@@ -8,7 +8,7 @@ from opacus.schedulers import ExponentialGradClip
 from torch import nn
 
 from bayesdp import InvalidInputError, Ledger
-from opacus_runs import private_run, random_data, settings
+from opacus_runs import RATE, private_run, random_data, settings
 
 
 def test_ghost_clipping_with_another_bound_than_the_noise_is_refused(ledger: Ledger) -> None:
@@ -23,7 +23,7 @@ def test_ghost_clipping_with_another_bound_than_the_noise_is_refused(ledger: Led
     assert ledger.steps == 1
     run.model.max_grad_norm = 0.5  # the way out
     run.train(most=1)
-    assert settings(ledger)[1] == (0.5, 0.1, 0.5, 1)
+    assert settings(ledger)[1] == (0.5, RATE, 0.5, 1)
 
 
 def test_ghost_norms_of_another_pass_are_refused(ledger: Ledger) -> None:

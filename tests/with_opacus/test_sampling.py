@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from opacus import PrivacyEngine
@@ -14,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from bayesdp import InvalidInputError, Ledger
 from bayesdp.opacus import SamplingWarning
-from opacus_runs import private_run, random_data, settings, small_model
+from bayesdp.opacus.draws import drawn_rate
+from opacus_runs import RATE, drawn, private_run, random_data, settings, small_model
 
 
 def with_sampler(sampler: Any) -> Any:
@@ -49,7 +51,7 @@ def test_a_rate_that_opacus_gets_wrong_is_reported(ledger: Ledger) -> None:
     with pytest.warns(SamplingWarning, match=r"sample_rate=0\.3 is how records are drawn, but Opacus accounts 1/50"):
         run.watch(ledger)
     run.train(most=3)
-    assert settings(ledger) == [(1.0, 0.3, 1.0, 3)]
+    assert settings(ledger) == [(1.0, drawn(0.3), 1.0, 3)]
 
 
 @pytest.mark.parametrize(("size", "what"), [(20, "nearly equal sizes"), (60, "60 records on average, not 20")])
@@ -77,7 +79,7 @@ def test_a_rate_that_changes_is_accounted_as_it_is_drawn(ledger: Ledger) -> None
     run.train(most=2)
     run.loader.batch_sampler.sample_rate = 0.5
     run.train(most=2)
-    assert [row[1] for row in settings(ledger)] == [0.1, 0.5]
+    assert [row[1] for row in settings(ledger)] == [RATE, 0.5]
 
 
 def test_honest_batches_are_not_reported(ledger: Ledger) -> None:
@@ -89,3 +91,14 @@ def test_honest_batches_are_not_reported(ledger: Ledger) -> None:
                 run.train(3)
     assert ledger.steps == 600
     assert ledger.history.caveats == []
+
+
+@pytest.mark.parametrize("rate", [1e-6, 0.1, 1 / 3, 0.5, 1.0])
+def test_the_rate_is_the_one_with_which_the_sampler_draws(rate: float) -> None:
+    """Every number that ``torch.rand`` can give near the rate, compared as Opacus compares it."""
+    near = int(rate * 2**24) + np.arange(-3, 4)
+    possible = near[near < 2**24]
+    selected = torch.tensor(possible / 2**24, dtype=torch.float32) < rate
+    exact = (int(possible[0]) + int(selected.sum())) / 2**24
+    sampler = UniformWithReplacementSampler(num_samples=10, sample_rate=rate, steps=1)
+    assert drawn_rate(sampler) == exact >= rate

@@ -10,7 +10,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 
 import bayesdp.opacus
 from bayesdp import Ledger
-from opacus_runs import batch_norms, private_run, settings
+from opacus_runs import RATE, batch_norms, drawn, private_run, settings
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -40,7 +40,7 @@ def test_small_virtual_batches(ledger: Ledger, workers: int) -> None:
     manager = BatchMemoryManager(data_loader=run.loader, max_physical_batch_size=4, optimizer=run.optimizer)
     with manager as loader:
         run.train(2, loader=loader)
-    assert settings(ledger) == [(1.0, 0.04, 1.0, 50)]
+    assert settings(ledger) == [(1.0, drawn(0.04), 1.0, 50)]
     assert ledger.history.caveats == []
 
 
@@ -113,7 +113,7 @@ def test_gradient_accumulation_of_draws(ledger: Ledger) -> None:
     for x, y in drawn:
         run.loss(run.model(x), y).backward()
     run.optimizer.step()
-    assert settings(ledger) == [(pytest.approx(1 / math.sqrt(2)), 0.1, 1.0, 2)]
+    assert settings(ledger) == [(pytest.approx(1 / math.sqrt(2)), RATE, 1.0, 2)]
     assert [len(batch_norms(ledger, step)) for step in (1, 2)] == [len(y) for _, y in drawn]
 
 

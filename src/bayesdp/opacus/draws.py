@@ -184,6 +184,18 @@ class Draws:
         return refuse("len(batch)", samples, expected)
 
 
+def drawn_rate(sampler: Any) -> float | None:
+    """Return the probability with which a sampler draws a record; None if it does not draw by chance.
+
+    Opacus compares ``torch.rand``, in float32 a multiple of 2^-24, with its rate q: a record is drawn with probability
+    ceil(q 2^24) / 2^24, a little more often than q says (1.3 % at q = 1e-6). What is drawn is what is accounted.
+    """
+    if hasattr(sampler, "drawn_rate"):  # one of ours says it itself
+        return float(sampler.drawn_rate)
+    rate = getattr(sampler, "sample_rate", None)
+    return None if rate is None else min(1.0, math.ceil(float(rate) * 2.0**24) * 2.0**-24)
+
+
 @functools.cache
 def watched_sampler(cls: type) -> type:
     """Return a subclass of a sampler's class that also notes what it draws; copies and pickles are not watched."""
@@ -203,7 +215,7 @@ def watched_sampler(cls: type) -> type:
         for indices in cls.__iter__(self):
             if draws.ended:
                 return
-            draws.add(iteration, len(indices), getattr(self, "sample_rate", None))
+            draws.add(iteration, len(indices), drawn_rate(self))
             if unwatched or only_indices:
                 draws.hand_out(iteration, limit)
                 unwatched = False

@@ -23,7 +23,7 @@ from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from scipy.special import chdtr, ndtr
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-from bayesdp.opacus.draws import STATE, Draw, Draws, watched_sampler
+from bayesdp.opacus.draws import STATE, Draw, Draws, drawn_rate, watched_sampler
 from bayesdp.opacus.secure import SecureSampler
 from bayesdp.validation import refuse
 
@@ -51,7 +51,7 @@ class Sampling:
             raise refuse("data_loader", loader, "a data loader that is not watched already; close the other watch")
         poisson = isinstance(sampler, UniformWithReplacementSampler)
         self.records = int(sampler.num_samples) if poisson else len(loader.dataset)  # type: ignore[arg-type]
-        self.rate = float(sampler.sample_rate) if poisson else None
+        self.rate = drawn_rate(sampler) if poisson else None
         if loader.num_workers and not getattr(loader, "in_order", True):
             raise refuse("in_order", False, "True: otherwise it is not known which batch is which")
         collate = loader.collate_fn
@@ -134,9 +134,10 @@ class Sampling:
         """Warn if the sampling rate is not what Opacus accounts: one over the number of batches of an epoch."""
         if self._class is not UniformWithReplacementSampler:  # not one that Opacus made
             return
-        if self.rate is not None and not (1 - self.rate) * (1 - 1e-9) <= batches * self.rate <= 1 + 1e-9:
+        rate = float(self._sampler.sample_rate)
+        if self.rate is not None and not (1 - rate) * (1 - 1e-9) <= batches * rate <= 1 + 1e-9:
             warnings.warn(
-                f"sample_rate={self.rate:g} is how records are drawn, but Opacus accounts 1/{batches}: its own epsilon "
+                f"sample_rate={rate:g} is how records are drawn, but Opacus accounts 1/{batches}: its own epsilon "
                 "is for another rate. bayesdp accounts what is drawn.",
                 SamplingWarning,
                 stacklevel=2,

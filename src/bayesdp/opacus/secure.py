@@ -50,6 +50,11 @@ class SecureSampler(UniformWithReplacementSampler):
         self.randomness = randomness
         self._next = first
 
+    @property
+    def drawn_rate(self) -> float:
+        """The probability with which a record is drawn: at most the sampling rate, and less by 2^-32 at most."""
+        return float(self.sample_rate)
+
     def __iter__(self) -> Generator[list[int]]:
         """Yield the indices of each batch; another pass continues with further steps."""
         for _ in range(self.steps):
