@@ -303,8 +303,10 @@ class LedgerFile:
 
     def __del__(self) -> None:
         """Give up what was never closed: a ledger in memory that nobody holds any more, or one left after an error."""
-        if getattr(self, "_process", None) != os.getpid():
-            return
-        if (database := getattr(self, "_database", None)) is not None:
-            database.close()
-        self._release(remove=False)
+        try:
+            if getattr(self, "_process", None) == os.getpid():
+                if (database := getattr(self, "_database", None)) is not None:
+                    database.close()
+                self._release(remove=False)
+        except AttributeError:  # the interpreter is ending, and modules are gone: the system gives up the lock
+            pass
