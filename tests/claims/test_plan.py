@@ -101,6 +101,12 @@ def test_a_run_that_leaves_its_plan_says_so(steps, changes, words):
     assert claims.anytime is not None
 
 
+@pytest.mark.parametrize("change", [{"noise_std": 10 - 1e-12}, {"clip": 1 + 1e-13}])
+def test_no_noise_is_too_little_less_to_count(change):
+    """A tolerance here would be an epsilon that is too small."""
+    assert "The run left its plan: step 1 had less noise" in run(2, **change).claims().statement()
+
+
 def test_more_noise_and_a_lower_rate_keep_to_the_plan():
     claims = run(5, noise_std=12.0, sample_rate=0.5).claims()
     assert claims.everyone.condition is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -254,3 +256,10 @@ def test_claims_of_ledgers_without_steps() -> None:
     gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=20)
     for ledger in (Ledger(audit_ids=["a", "b", "c"]), Ledger(gate=gate), Ledger()):
         assert ledger.claims()[0].epsilon == 0
+
+
+def test_a_ledger_that_is_left_at_exit_says_nothing() -> None:
+    """Modules are gone by then: what gives it up must not need them."""
+    code = "import sys; from bayesdp import Ledger; sys.modules['kept'] = Ledger()"
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

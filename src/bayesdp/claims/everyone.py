@@ -49,15 +49,14 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
     With a plan that the run has kept to, it is that of the whole plan, whenever the run ended. Without one, or after
     the run left it, it is that of the steps taken, which is proved only if nobody chose them by looking at results.
     """
-    declared, plan = declared_plan(ledger), kept_plan(ledger)
-    if plan is not None:
+    plan = declared_plan(ledger)
+    departure = None if plan is None else plan.departure(ledger.history.stretches)
+    if plan is not None and departure is None:
         planned = worst_case_of_many(plan.repeated_steps(), delta)
         note = f"It is that of the plan of {plan.steps} steps, declared before the run, whenever the run ended."
         return _with_caveats(replace(planned, note=note), ledger)
-    taken = replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED)
-    if declared is None:
-        return taken
-    return replace(taken, note=f"The run left its plan: {declared.departure(ledger.history.stretches)}.")
+    note = None if departure is None else f"The run left its plan: {departure}."
+    return replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED, note=note)
 
 
 def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
@@ -66,22 +65,21 @@ def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
     return None if plan is None or plan.departure(ledger.history.stretches) else plan
 
 
-def guaranteed_clip_bound(ledger: StoredLedger) -> ClipBound | None:
-    """Return a record at the clip bound in every step of the plan, if the run has kept to one, or in every step taken.
+def guaranteed_clip_bound(ledger: StoredLedger, taken: ClipBound | None) -> ClipBound | None:
+    """Return the clip bound that belongs to ``guaranteed_worst_case``; ``taken`` is that of the steps in the ledger.
 
-    It belongs to ``guaranteed_worst_case``; None if a step had no clip bound.
+    It is that of the whole plan if the run has kept to one, otherwise ``taken``.
     """
     plan = kept_plan(ledger)
-    return ledger_clip_bound(ledger) if plan is None else ClipBound.of(plan.repeated_steps())
+    return taken if plan is None else ClipBound.of(plan.repeated_steps())
 
 
-def anytime_claim(ledger: StoredLedger, delta: float, caveats: Sequence[Caveat], worst_case: Claim) -> Claim:
+def anytime_claim(bound: ClipBound | None, delta: float, caveats: Sequence[Caveat], worst_case: Claim) -> Claim:
     """Return what holds for everyone however the number of steps and their settings were chosen.
 
-    The hockey-stick form of the ex-post bound at the clip bound (``hockey_stick_epsilons``): its epsilon is that of the
-    steps that were taken, so it is a statement about the run that took place.
+    The hockey-stick form of the ex-post bound (``hockey_stick_epsilons``) for a record at the clip bound in every step
+    that was taken; so it is a statement about the run that took place.
     """
-    bound = ledger_clip_bound(ledger)
     claim = Claim(
         epsilon=math.inf,
         delta=delta,

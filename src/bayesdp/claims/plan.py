@@ -18,7 +18,7 @@ from bayesdp.ledger import StoredLedger, Stretch
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.validation import refuse
 
-_ROUNDING = 1e-9  # relative; a noise multiplier that is computed in another order of operations is the same
+_ROUNDING = 2.0**-50  # relative: what dividing noise by the clip bound rounds, and no more
 
 
 @dataclass(frozen=True, kw_only=True)

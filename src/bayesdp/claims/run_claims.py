@@ -207,8 +207,10 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     claims = RunClaims(
         worst_case=worst,
         everyone=everyone,
-        anytime=anytime_claim(ledger, delta, caveats, everyone) if worst.condition else None,
-        for_rows=rows_claim(guaranteed_clip_bound(ledger), everyone, request.rows) if request.rows > 1 else None,
+        anytime=anytime_claim(figures.clip_bound, delta, caveats, everyone) if worst.condition else None,
+        for_rows=rows_claim(guaranteed_clip_bound(ledger, figures.clip_bound), everyone, request.rows)
+        if request.rows > 1
+        else None,
         shares=shares,
         groups=groups,
         average=average_claim(figures, request, records, everyone),

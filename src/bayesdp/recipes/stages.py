@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from bayesdp.claims.plan import Plan
 from bayesdp.guarantees.calibration import calibrate
-from bayesdp.recipes.catalogue import Choice, ProbeChoice
+from bayesdp.recipes.catalogue import Choice, NetworkChoice, ProbeChoice
 from bayesdp.validation import refuse
 
 
@@ -36,7 +36,7 @@ def stages(choice: Choice, target_epsilon: float, delta: float) -> tuple[Stage, 
     Raises InvalidInputError if whitening takes the whole budget.
     """
     if not isinstance(choice, ProbeChoice):
-        rate = getattr(choice, "sample_rate", 1.0)
+        rate = choice.sample_rate if isinstance(choice, NetworkChoice) else 1.0
         noise = calibrate(target_epsilon=target_epsilon, sample_rate=rate, steps=choice.steps, delta=delta)
         return (Stage(steps=choice.steps, noise_multiplier=noise.noise_multiplier, sample_rate=rate, clip=choice.clip),)
     if choice.centre + choice.shape >= 1:

@@ -59,7 +59,7 @@ def by_delta(
 
     The figures are bounds and estimates of the same kinds as the claims, and about as tight.
     """
-    bound = guaranteed_clip_bound(ledger)
+    bound = guaranteed_clip_bound(ledger, figures.clip_bound)
     everyone: Column = [None] * len(deltas)
     everyone_distance = 1.0
     if bound is not None:

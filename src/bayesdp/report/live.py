@@ -69,7 +69,8 @@ class LiveView:
         steps = self._ledger.steps
         if not steps:
             return "Training"
-        bound, guaranteed = ledger_clip_bound(self._ledger), guaranteed_clip_bound(self._ledger)
+        bound = ledger_clip_bound(self._ledger)
+        guaranteed = guaranteed_clip_bound(self._ledger, bound)
         everyone = math.inf if guaranteed is None else float(guaranteed.epsilons([self._delta])[0])
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
         sure = self._sure(bound)
