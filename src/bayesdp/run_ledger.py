@@ -10,6 +10,7 @@ from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.everyone import guaranteed_worst_case, ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
+from bayesdp.claims.order_layout import laid_out
 from bayesdp.claims.plan import DeclaredPlan, Plan, declared_plan
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.rounding import rounding_added
@@ -66,7 +67,7 @@ class Ledger(StoredLedger):
             metadata=metadata,
             keep_norms=keep_norms,
             gate=_gate_text(gate),
-            plan=None if plan is None else DeclaredPlan.of(plan).to_json(),
+            **_plan_settings(plan),
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
 
@@ -110,7 +111,7 @@ class Ledger(StoredLedger):
             metadata=metadata,
             keep_norms=keep_norms,
             gate=_gate_text(gate),
-            plan=None if plan is None else DeclaredPlan.of(plan).to_json(),
+            **_plan_settings(plan),
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
 
@@ -225,6 +226,19 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
         StorageError: If the new file cannot be written.
     """
     return Ledger.from_file(composed_file(ledgers, path))
+
+
+def _plan_settings(plan: Plan | Sequence[Plan] | None) -> dict[str, Any]:
+    """Return what a plan adds to the settings: its text, and the orders of ex-post bounds, laid out for it."""
+    if plan is None:
+        return {}
+    declared = DeclaredPlan.of(plan)
+    steps = declared.repeated_steps()
+    return {
+        "plan": declared.to_json(),
+        "mixture": laid_out(steps, "record out"),
+        "mixture_in": laid_out(steps, "record in"),
+    }
 
 
 def _gate_text(gate: Any) -> str | None:

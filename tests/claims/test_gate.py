@@ -55,8 +55,9 @@ def test_met_or_not():
 def test_claims_in_both_directions():
     outward, inward = Gate(**GOOD).claims(met=True)
     assert (outward.direction, inward.direction) == ("record out", "record in")
-    assert outward.delta == pytest.approx(1e-5 + 0.1 + 0.01)
-    assert inward.delta == pytest.approx(1e-5 + math.e * 0.11)
+    assert Gate(**GOOD).allowed == 3
+    assert outward.delta == pytest.approx(1e-5 + 4 / 101)  # less than 1 - share + gamma = 0.11
+    assert outward.delta < inward.delta < 1e-5 + math.e * 4 / 101
     assert outward.epsilon == inward.epsilon == 1.0
     assert outward.kind == inward.kind == "proved"
 

@@ -6,16 +6,16 @@ import sqlite3
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bayesdp import Gate, InvalidInputError, Ledger, LedgerError, Plan
-from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons, hockey_stick_epsilons
+from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.plan import DeclaredPlan
 from bayesdp.guarantees.worst_case import worst_case_of
+from bayesdp.mechanisms.order_mixture import WIDE_IN
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 from stopping_adversaries import worst_stopping_delta
 
+ORDERS = WIDE_IN.lambdas
 STEP = {"noise_std": 10.0, "sample_rate": 1.0, "clip": 1.0}
 PLAN = Plan(steps=100, **STEP)
 DELTA = 1e-5
@@ -38,7 +38,7 @@ def test_the_worst_case_of_the_steps_so_far_is_no_guarantee_for_whoever_stops_by
 def test_the_plan_and_the_anytime_figure_are():
     planned = [float(gaussian_epsilon(1.0, DELTA))] * 100
     assert worst_stopping_delta(0.1, planned) <= DELTA * 1.01
-    anytime = hockey_stick_epsilons(costs(0.1, 100), DELTA)
+    anytime = hockey_stick_epsilons(costs(0.1, 100), DELTA, WIDE_IN)
     assert worst_stopping_delta(0.1, anytime.tolist()) <= DELTA
 
 
@@ -70,7 +70,7 @@ def test_without_a_plan_the_line_names_its_condition_and_the_anytime_figure_stan
     assert claims[1] is claims.anytime
     assert claims.anytime.epsilon > claims.everyone.epsilon
     assert claims.anytime.epsilon == pytest.approx(
-        float(hockey_stick_epsilons(costs(0.1, 30)[-1:], DELTA)[0]), rel=1e-6
+        float(hockey_stick_epsilons(costs(0.1, 30)[-1:], DELTA, WIDE_IN)[0]), rel=1e-6
     )
     assert condition in run(30, plan=None).worst_case().statement()
 
@@ -149,23 +149,3 @@ def test_what_is_no_plan_is_refused(plan):
 def test_settings_that_no_step_has_are_refused(change):
     with pytest.raises(InvalidInputError, match=f"{next(iter(change))}="):
         Plan(**{"steps": 100, **STEP, **change})
-
-
-# The hockey-stick form
-
-
-@given(st.floats(1e-4, 30.0), st.sampled_from([1e-9, 1e-5, 1e-2]))
-def test_hockey_stick_is_above_the_exact_profile_and_below_markov(square, delta):
-    at = (ORDERS * (ORDERS + 1) * square / 2)[None]
-    epsilon = float(hockey_stick_epsilons(at, delta)[0])
-    assert float(gaussian_delta(np.sqrt(square), epsilon)) <= delta
-    assert epsilon <= float(ex_post_epsilons(at, delta)[0])
-
-
-def test_hockey_stick_at_the_edges():
-    infinite, nothing = np.full(len(ORDERS), np.inf), np.zeros(len(ORDERS))
-    some = np.where(ORDERS > 4, np.inf, 1.0)
-    found = hockey_stick_epsilons(np.stack([infinite, nothing, some]), DELTA)
-    assert found[0] == np.inf
-    assert found[1] == 0
-    assert 0 < found[2] < np.inf

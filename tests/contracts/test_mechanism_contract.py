@@ -72,7 +72,7 @@ class TestContract:
         assert (value >= mechanism.forward(exposures(SCALARS), ORDERS)).all()
         if not (isinstance(mechanism, PoissonSubsampled) and mechanism.mechanism.forward_is_larger):
             # There reverse is a loose bound; the exact one is compared in tests/mechanisms/test_others.py.
-            assert (value >= mechanism.reverse(exposures(SCALARS), ORDERS)).all()
+            assert (value >= mechanism.reverse(exposures(SCALARS), ORDERS) * (1 - 1e-10)).all()  # both are rounded up
 
     def test_refuses_bad_orders(self, mechanism, exposures):
         for bad in ([0], [-1], [np.nan], [np.inf], []):

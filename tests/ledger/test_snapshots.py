@@ -7,7 +7,7 @@ import pytest
 
 from bayesdp import Ledger
 from bayesdp.ledger import histograms
-from bayesdp.ledger.snapshots import SNAPSHOT_LAMBDAS, spacing
+from bayesdp.ledger.snapshots import spacing
 
 
 @pytest.mark.parametrize("steps", [1, 2, 31, 32, 33, 64, 65, 1000, 10_000, 123_457])
@@ -32,10 +32,10 @@ def test_costs_at_points(monkeypatch: pytest.MonkeyPatch, interval: int, steps: 
         ledger.step(noise_std=1.0, sample_rate=0.1, clip=2.0, audit=row if number % 5 else None)
     points, kept = ledger.snapshots()
     assert points == list(range(spacing(steps), steps + 1, spacing(steps)))
-    assert kept.shape == (len(points), 9, len(SNAPSHOT_LAMBDAS))
+    assert kept.shape == (len(points), 9, len(ledger.mixture.orders))
     for number, row in enumerate(norms, start=1):
         short.step(noise_std=1.0, sample_rate=0.1, clip=2.0, audit=row if (number - 1) % 5 else None)
         if number in points:
-            exact, snapshot = short.costs(SNAPSHOT_LAMBDAS), kept[points.index(number)]
+            exact, snapshot = short.mixture_costs(short.mixture), kept[points.index(number)]
             assert (snapshot >= exact * (1 - 1e-12)).all()
             assert (snapshot <= exact * 1.006).all()

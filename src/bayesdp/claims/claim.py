@@ -12,7 +12,7 @@ from bayesdp.formatting import confidence, finite_or_none, percent, round_up
 from bayesdp.validation import refuse
 
 Kind = Literal["proved", "ex-post", "estimate", "model-based"]
-Audience = Literal["everyone", "share", "average"]
+Audience = Literal["everyone", "share", "members", "average"]
 Direction = Literal["both", "record in", "record out"]
 
 _KINDS: dict[Kind, str] = {
@@ -21,6 +21,8 @@ _KINDS: dict[Kind, str] = {
     "estimate": "Estimate only: the true value may be higher.",
     "model-based": "Model-based: it relies on a statistical model of the data and is not a bound without it.",
 }
+NO_BETTER = "no better than for everyone"
+"""Where the claim for everyone is the smaller one and stands in the place of another."""
 _DIRECTIONS: dict[Direction, str] = {
     "both": "",
     "record in": "Record in: it bounds what the release reveals about someone who was in the data.",
@@ -39,14 +41,15 @@ class Claim:
     Attributes:
         epsilon: The privacy loss; printed figures are rounded up, never down.
         delta: The probability that the guarantee may fail.
-        audience: Whom it covers: "everyone", a "share" of the population, or the population on "average".
+        audience: Whom it covers: "everyone", a "share" of the population, the "members" who were trained on (one
+            picked at random, with probability ``share``), or the population on "average".
         direction: "record out" bounds what is revealed about people who were not in the data, "record in" about
             people who were, "both" about either.
         kind: "proved" (every data set, every run), "ex-post" (the run that took place), "estimate" (not a bound) or
             "model-based" (not a bound unless a statistical model of the data is right).
         method: How the figure was computed.
         condition: What must be true for the kind to hold, said on the line itself: "if the number of steps ...".
-        share: The fraction of the population that is covered, if ``audience`` is "share".
+        share: The fraction that is covered, if ``audience`` is "share" or "members".
         group: The group of audit records the claim is about, if it is about one.
         samples: The number of audit records behind the claim.
         gamma: The probability that the sample misled the estimator.
@@ -55,6 +58,8 @@ class Claim:
         assumptions: What the figure assumes, besides noise, clipping and sampling as recorded.
         notes: Sentences a reader of the figure should see.
         reason: Why there is no figure, if there is none.
+        own_epsilon: The figure that this method gives by itself where that is larger than the one for everyone, which
+            then stands in its place: a detail, never a claim.
         private: Whether it was computed from training members, and is therefore not for release.
         worst_case: The claim for everyone at the same noise, which accompanies every other claim.
     """
@@ -75,6 +80,7 @@ class Claim:
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     reason: str | None = None
+    own_epsilon: float | None = None
     private: bool = False
     worst_case: Claim | None = None
 
@@ -86,11 +92,14 @@ class Claim:
         return {
             "everyone": "For everyone",
             "share": f"For at least {percent(self.share or 0)} of {people}",
+            "members": f"For a person trained on, with probability at least {percent(self.share or 0)}",
             "average": f"On average over {people}",
         }[self.audience]
 
     def figure(self) -> str:
         """Return epsilon and delta as text, rounded up and never down; or why there is no figure."""
+        if self.own_epsilon is not None:
+            return f"{NO_BETTER}, epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
         if math.isinf(self.epsilon):
             return f"no claim at delta = {self.delta:g}: {self.reason}" if self.reason else "no finite epsilon"
         return f"epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
@@ -104,6 +113,8 @@ class Claim:
 
     def headline(self, *, with_kind: bool = False) -> str:
         """Return one line: whom the claim covers, how surely, the figure, and how it was computed."""
+        if self.own_epsilon is not None:
+            return f"{self.for_whom()}: {self.figure()}."
         sure = self.gamma and not self.gamma_in_delta and not self.reason
         surely = f", with {confidence(self.gamma)} confidence" if sure else ""
         kind = f"{self.kind} {self.condition}" if self.condition else self.kind
@@ -135,6 +146,26 @@ class Claim:
             reason = "the noise is too small for these norms"
         return replace(self, epsilon=epsilon, reason=reason, **changes)
 
+    def capped(self) -> Claim:
+        """Return the claim, or what is claimed for everyone in its place if that epsilon is smaller.
+
+        The smaller one is a claim of its own, so nothing that this claim assumes is needed for it.
+        """
+        everyone = self.worst_case
+        if everyone is None or not everyone.epsilon < self.epsilon:
+            return self
+        return replace(
+            self,
+            epsilon=everyone.epsilon,
+            own_epsilon=self.epsilon,
+            kind=everyone.kind,
+            direction=everyone.direction,
+            condition=everyone.condition,
+            method=everyone.method,
+            assumptions=everyone.assumptions,
+            notes=(),
+        )
+
     def without(self, reason: str) -> Claim:
         """Return a copy that claims nothing, and says why."""
         return replace(self, epsilon=math.inf, reason=reason)
@@ -165,6 +196,7 @@ class Claim:
         """Return the attributes as plain values for JSON, with the statement; an infinite epsilon becomes None."""
         values = asdict(self)
         values["epsilon"] = finite_or_none(self.epsilon)
+        values["own_epsilon"] = None if self.own_epsilon is None else finite_or_none(self.own_epsilon)
         values["worst_case"] = self.worst_case.to_dict() if self.worst_case else None
         values["statement"] = self.statement()
         return values

@@ -6,15 +6,14 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-import numpy as np
-
 from bayesdp.claims.claim import Claim
-from bayesdp.claims.ex_post import ORDERS, hockey_stick_epsilons
+from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
-from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, MOST_SETTINGS, ClipBound, worst_case_of_many
+from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.mechanisms.order_mixture import OrderMixture
 
 _FOR_EVERYONE, _FOR_OTHERS = frozenset({"everything"}), frozenset({"everything", "audit"})
 """What caveats must weaken to turn a claim into an estimate."""
@@ -74,11 +73,14 @@ def guaranteed_clip_bound(ledger: StoredLedger, taken: ClipBound | None) -> Clip
     return taken if plan is None else ClipBound.of(plan.repeated_steps())
 
 
-def anytime_claim(bound: ClipBound | None, delta: float, caveats: Sequence[Caveat], worst_case: Claim) -> Claim:
+def anytime_claim(
+    bound: ClipBound | None, mixture: OrderMixture, delta: float, caveats: Sequence[Caveat], worst_case: Claim
+) -> Claim:
     """Return what holds for everyone however the number of steps and their settings were chosen.
 
     The hockey-stick form of the ex-post bound (``hockey_stick_epsilons``) for a record at the clip bound in every step
-    that was taken; so it is a statement about the run that took place.
+    that was taken; so it is a statement about the run that took place. ``mixture`` is that of the record in, whose
+    costs are never below those of the other direction.
     """
     claim = Claim(
         epsilon=math.inf,
@@ -92,8 +94,8 @@ def anytime_claim(bound: ClipBound | None, delta: float, caveats: Sequence[Cavea
     )
     if bound is None:
         return claim.without(_UNCLIPPED)
-    costs = bound.costs[None, np.searchsorted(CLIP_BOUND_LAMBDAS, ORDERS)]
-    return resting_on(claim.with_figure(float(hockey_stick_epsilons(costs, delta)[0])), caveats)
+    costs = bound.mixture_costs(mixture)[None]
+    return resting_on(claim.with_figure(float(hockey_stick_epsilons(costs, delta, mixture)[0])), caveats)
 
 
 def ledger_clip_bound(
@@ -130,6 +132,8 @@ def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
     A bound becomes an estimate if a caveat weakens it: one that weakens "everything", or, unless the claim is for
     everyone, one that weakens "audit".
     """
+    if claim.own_epsilon is not None:
+        return claim  # it is the claim for everyone, which names them already
     weakening = _FOR_EVERYONE if claim.audience == "everyone" else _FOR_OTHERS
     is_bound = claim.kind in ("proved", "ex-post")
     weakened = is_bound and any(caveat.weakens in weakening for caveat in caveats)

@@ -5,10 +5,11 @@ released only if at most k of the m audit records cost more than B. The number k
 with more than a fraction 1 - share of such people would pass with probability at most gamma. Then (epsilon, delta')
 holds on average over the population, with
 
-    record out: delta' = delta + (1 - share) + gamma,      record in: delta' = delta + e^epsilon (1 - share + gamma),
+    record out: delta' = delta + a,      record in: delta' = delta + min_t [e^t a + c_lambda e^{B - lambda t}],
 
-however the steps depend on each other (docs/theory.md has the proof). Only that one bit may be read from the audit set
-before the release: whoever looks at more could adapt to it, and the promise would no longer be fixed beforehand.
+where a is the smaller of 1 - share + gamma and (k+1)/(m+1), however the steps depend on each other (docs/theory.md has
+the proof). Only that one bit may be read from the audit set before the release: whoever looks at more could adapt to
+it, and the promise would no longer be fixed beforehand.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import numpy as np
 
 from bayesdp import validation
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.members import probability_with
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.formatting import percent
 from bayesdp.ledger import StoredLedger
-from bayesdp.profiles.conversion import best_order, costs_for
+from bayesdp.profiles.conversion import best_order, costs_for, record_deltas
 from bayesdp.validation import FloatArray, refuse
 
 
@@ -106,7 +108,8 @@ class Gate:
 
         They contain nothing about the audit records except whether the gate was met.
         """
-        missed = 1 - self.share + self.gamma
+        # Whoever was left out is exchangeable with the audit records, so passes the gate by chance this often at most.
+        missed = min(1 - self.share + self.gamma, (self.allowed + 1) / (self.records + 1))
         claim = Claim(
             epsilon=self.epsilon if met else math.inf,
             delta=min(1.0, self.delta + missed),
@@ -122,12 +125,17 @@ class Gate:
                 "before release, nothing was read from the audit records except whether the gate was still met",
                 "the run was made once, not repeated until the gate was met",
             ),
-            notes=("delta includes the share that is not covered and gamma.",),
+            notes=("delta includes how probably a person costs more than the budget although the gate is met.",),
             reason=None if met else "the gate declared before the run was not met",
             worst_case=worst_case,
         )
-        inward = min(1.0, self.delta + math.exp(min(self.epsilon, 700.0)) * missed)
+        exceeding = probability_with(np.array([missed]), self._profile, 2 * self.epsilon)
+        inward = min(1.0, self.delta + float(exceeding[0]))
         return claim, claim.with_figure(claim.epsilon, delta=inward, direction="record in")
+
+    def _profile(self, epsilons: FloatArray) -> FloatArray:
+        """Return delta at epsilons [G] of a run that costs a record at most the budget, [G]."""
+        return record_deltas(np.array([[self.budget]]), np.array([self.chosen_order]), epsilons)[0]
 
     def to_json(self) -> str:
         """Return the gate as text for the settings of a ledger."""

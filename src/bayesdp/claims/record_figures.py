@@ -9,10 +9,11 @@ import numpy as np
 
 from bayesdp.claims.epsilon_walk import walk
 from bayesdp.claims.everyone import ledger_clip_bound
-from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
+from bayesdp.claims.ex_post import Form, ex_post_epsilons
 from bayesdp.claims.step_kinds import exposure_counts
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS
 from bayesdp.ledger import StoredLedger
+from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
 from bayesdp.profiles.conversion import record_deltas, record_epsilons
 from bayesdp.validation import FloatArray
@@ -20,7 +21,6 @@ from bayesdp.validation import FloatArray
 _MIDDLE = 8.0  # the order at which rounding to a few kinds of steps should add little
 _FURTHER = 0.6  # profiles often support an average epsilon smaller than Rényi divergences do, by about this factor
 _COARSER_GRID = 1e-3  # spacing of epsilons, for a table of many deltas
-_EX_POST = np.searchsorted(CLIP_BOUND_LAMBDAS, ORDERS)
 
 
 class RecordFigures:
@@ -31,9 +31,15 @@ class RecordFigures:
     """
 
     def __init__(
-        self, ledger: StoredLedger, delta: float, worst_case: float, precision: Precision | None = None
+        self,
+        ledger: StoredLedger,
+        delta: float,
+        worst_case: float,
+        precision: Precision | None = None,
+        form: Form = "hockey-stick",
     ) -> None:
         self._ledger, self._delta, self._precision = ledger, delta, precision
+        self._form: Form = form
         self.clip_bound = ledger_clip_bound(ledger)
         self.walk = walk(worst_case)
         self.worst_case = worst_case
@@ -45,14 +51,34 @@ class RecordFigures:
         costs = self._ledger.costs(CLIP_BOUND_LAMBDAS)
         return costs if self.clip_bound is None else np.minimum(costs, self.clip_bound.costs)
 
+    def mixture_costs(self, mixture: OrderMixture) -> FloatArray:
+        """Return the costs [m, L] at the orders of a mixture, capped at those of the clip bound."""
+        costs = self._ledger.mixture_costs(mixture)
+        return costs if self.clip_bound is None else np.minimum(costs, self.clip_bound.mixture_costs(mixture))
+
     @cached_property
     def ex_post(self) -> FloatArray:
-        """The ex-post epsilon of every audit record, [m]."""
+        """The ex-post epsilon of every audit record, [m], for somebody who was left out."""
         return self.ex_post_at(self._delta)
 
     def ex_post_at(self, delta: float) -> FloatArray:
         """Return the ex-post epsilon of every audit record, [m], at any delta."""
-        return ex_post_epsilons(self.costs[:, _EX_POST], delta)
+        return self.ex_post_from(self.costs_out, delta)
+
+    def ex_post_from(self, costs: FloatArray, delta: float) -> FloatArray:
+        """Return ex-post epsilons [m] from costs [m, L] that records had at some step, at the mixture's orders."""
+        return ex_post_epsilons(costs, delta, self._ledger.mixture, self._form)
+
+    @cached_property
+    def ex_post_in(self) -> FloatArray:
+        """The ex-post epsilon that every audit record would have, [m], had it been in the data: hockey-stick form."""
+        mixture = self._ledger.mixture_in
+        return ex_post_epsilons(self.mixture_costs(mixture), self._delta, mixture)
+
+    @cached_property
+    def costs_out(self) -> FloatArray:
+        """The costs [m, L] behind ``ex_post``, at the orders and in the direction of the ledger's mixture."""
+        return self.mixture_costs(self._ledger.mixture)
 
     @cached_property
     def estimates(self) -> FloatArray:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bayesdp import validation
+from bayesdp.claims.ex_post import FORMS, Form
 from bayesdp.estimators import Betting, DistributionFree, EmpiricalBernstein, KullbackLeibler, StudentT
 from bayesdp.validation import refuse
 
@@ -35,6 +36,7 @@ class ClaimRequest:
     private: bool = False
     rows: int = 1
     paper_gamma: float = 1e-15
+    form: Form = "hockey-stick"
 
     def __post_init__(self) -> None:
         checked = {
@@ -46,6 +48,8 @@ class ClaimRequest:
         }
         if self.estimator not in ESTIMATORS:
             raise refuse("estimator", self.estimator, "one of " + ", ".join(ESTIMATORS))
+        if self.form not in FORMS:
+            raise refuse("form", self.form, "one of " + ", ".join(FORMS))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 

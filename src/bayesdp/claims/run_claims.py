@@ -10,16 +10,18 @@ import numpy as np
 
 from bayesdp.claims import bayesian
 from bayesdp.claims.average import average_claim
-from bayesdp.claims.claim import Claim
+from bayesdp.claims.claim import NO_BETTER, Claim
 from bayesdp.claims.everyone import (
     anytime_claim,
     everyone_claim,
     guaranteed_clip_bound,
     guaranteed_worst_case,
+    kept_plan,
     resting_on,
 )
 from bayesdp.claims.gate import declared_gate
 from bayesdp.claims.group_rows import rows_claim
+from bayesdp.claims.members import level_claims, member_claims
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
@@ -49,6 +51,8 @@ class RunClaims(Sequence[Claim]):
         shares: For each requested share the pair ``ex_post`` (sure for this run) and ``estimate``; see ``share``.
             Empty without audit records.
         groups: The same for every group of audit records, by its name.
+        members: For each requested share, what holds for a random person trained on with that probability.
+        levels: The levels of the plan that most people trained on keep to; empty without a plan.
         average: The claim about the population on average, without a model of the data.
         bayesian: The paper's claim, which relies on one.
         gate: The claims (record out, record in) of the gate that was declared before the run; empty without a gate.
@@ -64,6 +68,8 @@ class RunClaims(Sequence[Claim]):
     for_rows: Claim | None
     shares: tuple[ShareClaims, ...]
     groups: dict[str, tuple[ShareClaims, ...]]
+    members: tuple[Claim, ...]
+    levels: tuple[Claim, ...]
     average: Claim
     bayesian: Claim
     gate: tuple[Claim, ...]
@@ -96,6 +102,8 @@ class RunClaims(Sequence[Claim]):
             *([self.anytime] if self.anytime else []),
             *([self.for_rows] if self.for_rows else []),
             *(claim for pair in pairs for claim in (pair.ex_post, pair.estimate)),
+            *self.members,
+            *self.levels,
             self.average,
             self.bayesian,
             *self.gate,
@@ -138,6 +146,9 @@ class RunClaims(Sequence[Claim]):
             "shares": [_share_figures(pair) for pair in self.shares],
             "average": {**_figures(self.average), "estimator": self.request.estimator},
         }
+        if self.members:
+            values["members"] = [_member_figures(claim) for claim in self.members]
+            values["levels"] = [_member_figures(claim) for claim in self.levels]
         if self.groups:
             values["groups"] = {name: [_share_figures(pair) for pair in pairs] for name, pairs in self.groups.items()}
         if self.for_rows is not None:
@@ -159,6 +170,8 @@ class RunClaims(Sequence[Claim]):
             self,
             shares=both(self.shares),
             groups={name: both(pairs) for name, pairs in self.groups.items()},
+            members=tuple(resting_on(claim, caveats) for claim in self.members),
+            levels=tuple(resting_on(claim, caveats) for claim in self.levels),
             average=resting_on(self.average, caveats),
             bayesian=resting_on(self.bayesian, caveats),
             gate=tuple(resting_on(claim, caveats) for claim in self.gate),
@@ -182,12 +195,31 @@ def _share_figures(pair: ShareClaims) -> dict[str, Any]:
     return {
         "share": sure.share,
         "epsilon": finite_or_none(sure.epsilon),
+        "ex_post_epsilon": finite_or_none(sure.epsilon if sure.own_epsilon is None else sure.own_epsilon),
+        "kind": sure.kind,
         "estimate_epsilon": finite_or_none(estimate.epsilon),
         "gamma": sure.gamma,
         "direction": sure.direction,
         "records": sure.samples,
-        "reason": sure.reason or estimate.reason,
+        "reason": _why(sure) or estimate.reason,
     }
+
+
+def _member_figures(claim: Claim) -> dict[str, Any]:
+    return {
+        "share": claim.share,
+        "epsilon": finite_or_none(claim.epsilon),
+        "ex_post_epsilon": finite_or_none(claim.epsilon if claim.own_epsilon is None else claim.own_epsilon),
+        "kind": claim.kind,
+        "direction": claim.direction,
+        "records": claim.samples,
+        "reason": _why(claim),
+    }
+
+
+def _why(claim: Claim) -> str | None:
+    """Return why a claim has no figure, or no figure of its own."""
+    return claim.reason if claim.own_epsilon is None else NO_BETTER
 
 
 def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Precision | None = None) -> RunClaims:
@@ -200,19 +232,24 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     worst = guaranteed_worst_case(ledger, delta)
     caveats = [CAVEATS[name] for name in ledger.history.caveats]
     everyone = everyone_claim(worst, caveats)
-    figures = RecordFigures(ledger, delta, worst.epsilon, precision)
+    figures = RecordFigures(ledger, delta, worst.epsilon, precision, request.form)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})
+    guaranteed = guaranteed_clip_bound(ledger, figures.clip_bound)
+    members = member_claims(figures, guaranteed, tuple(request.shares), delta, everyone) if records else ()
+    planned = guaranteed if records and kept_plan(ledger) is not None else None
     met = gate is not None and gate.met(ledger.costs([gate.chosen_order])[:, 0])
     batches = (bayesian.from_batches(ledger, delta=delta, gamma=gamma, worst_case=everyone),) if request.private else ()
     claims = RunClaims(
         worst_case=worst,
         everyone=everyone,
-        anytime=anytime_claim(figures.clip_bound, delta, caveats, everyone) if worst.condition else None,
-        for_rows=rows_claim(guaranteed_clip_bound(ledger, figures.clip_bound), everyone, request.rows)
-        if request.rows > 1
+        anytime=anytime_claim(figures.clip_bound, ledger.mixture_in, delta, caveats, everyone)
+        if worst.condition
         else None,
+        for_rows=rows_claim(guaranteed, everyone, request.rows) if request.rows > 1 else None,
         shares=shares,
         groups=groups,
+        members=members,
+        levels=() if planned is None else level_claims(figures, planned, delta, everyone),
         average=average_claim(figures, request, records, everyone),
         bayesian=bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
@@ -240,7 +277,7 @@ def _shares(
             epsilons, shares, delta=request.delta, gamma=gamma, note=note, group=group, worst_case=everyone
         )
 
-    epsilons = RecordEpsilons(figures.ex_post, figures.estimates, figures.method)
+    epsilons = RecordEpsilons(figures.ex_post, figures.estimates, figures.method, request.form)
     in_group: dict[str, list[int]] = {name: [] for name in names}
     for number, name in enumerate(groups):
         in_group[name].append(number)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.ex_post import Form
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.formatting import percent
 from bayesdp.validation import FloatArray
@@ -18,10 +19,12 @@ NO_AUDIT = "no audit records: the worst case is all that can be claimed"
 SAMPLED = "the audit records were drawn from the population and not used to train, choose or stop"
 FIXED_NORMS = "the norms would have been the same whatever had been released before"
 
-_STRICTER = (
-    "An ex-post epsilon may exceed the worst case: it bounds the privacy loss itself, which exceeds epsilon with "
-    "probability at most delta, and that is stricter than (epsilon, delta)-DP."
-)
+_FORM_NOTES: dict[Form, str] = {
+    "hockey-stick": "For each of them, anything the release may show has at most e^epsilon times the probability it "
+    "would have had with that person in the data, plus delta; epsilon is the person's own figure in this run.",
+    "markov": "For each of them, the privacy loss itself exceeds the person's own epsilon in this run with probability "
+    "at most delta, which is stricter than (epsilon, delta)-DP.",
+}
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,11 @@ class RecordEpsilons:
     ex_post: FloatArray
     estimate: FloatArray
     estimate_method: str
+    form: Form = "hockey-stick"
 
     def of(self, records: NDArray[np.int64]) -> RecordEpsilons:
         """Return the epsilons of a selection of records, given by their numbers [k]."""
-        return RecordEpsilons(self.ex_post[records], self.estimate[records], self.estimate_method)
+        return RecordEpsilons(self.ex_post[records], self.estimate[records], self.estimate_method, self.form)
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,12 @@ def share_claims(
             gamma=gamma,
             direction="record out",
             kind="ex-post",
-            method="costs along the run, mixture of orders, order statistics",
+            method=f"costs along the run, {epsilons.form} form, order statistics",
             assumptions=(SAMPLED,),
             reason=too_few,
             worst_case=worst_case,
         )
-        loss = _ranked(epsilons.ex_post, rank)
-        larger = (_STRICTER,) if worst_case.epsilon < loss < math.inf else ()
-        ex_post = common.with_figure(loss, notes=(note, *larger))
+        ex_post = common.with_figure(_ranked(epsilons.ex_post, rank), notes=(_FORM_NOTES[epsilons.form], note))
         estimate = common.with_figure(
             _ranked(epsilons.estimate, rank),
             kind="estimate",
@@ -103,7 +105,7 @@ def share_claims(
             assumptions=(SAMPLED, FIXED_NORMS),
             notes=(note,),
         )
-        pairs.append(ShareClaims(ex_post, estimate))
+        pairs.append(ShareClaims(ex_post if too_few else ex_post.capped(), estimate))
     return tuple(pairs)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from bayesdp.guarantees.worst_case import WorstCase, merge, worst_case_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.log_moments import log_moments
+from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
 from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import FloatArray
@@ -59,30 +60,36 @@ class ClipBound:
             costs += count * _step_costs(noise, rate)
         return ClipBound(settings, costs * (1 + 2.0**-38))
 
+    def mixture_costs(self, mixture: OrderMixture) -> FloatArray:
+        """Return the costs [L] at the orders and in the direction of a mixture, rounded up."""
+        moments = log_moments(self.settings.rates, self.settings.exposures, mixture.lambdas, mixture.direction)
+        return self.settings.counts[0] @ moments * (1 + 2.0**-38)
+
     def deltas(self, epsilons: FloatArray, delta: float, precision: Precision | None = None) -> FloatArray:
         """Return upper bounds of delta for everyone at ``epsilons`` [G], [G]: the larger of both directions.
 
         ``delta`` sets the scale of the errors of the computation, which are added. Without sampling, the exact profile.
         """
-        if self._unsampled:
+        if self.unsampled:
             return gaussian_delta(self._exposure, epsilons)
         return profiles(self.settings, delta, epsilons=epsilons, precision=precision).delta[0]
 
     def epsilon(self, delta: float) -> float:
         """Return an upper bound of epsilon at ``delta`` for everyone, by the profile; exact without sampling."""
-        if self._unsampled:
+        if self.unsampled:
             return float(gaussian_epsilon(self._exposure, delta))
         return float(profiles(self.settings, delta).epsilon[0])
 
     def epsilons(self, deltas: Sequence[float]) -> FloatArray:
         """Return upper bounds of epsilon at D deltas, [D], by the profile or Rényi divergences, whichever is less."""
         renyi = np.array([epsilon_from_costs(self.costs, CLIP_BOUND_LAMBDAS, delta, "improved")[0] for delta in deltas])
-        if self._unsampled:
+        if self.unsampled:
             return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
         return np.minimum(renyi, profiles(self.settings, deltas).epsilon[0])
 
     @property
-    def _unsampled(self) -> bool:
+    def unsampled(self) -> bool:
+        """Whether every step used all records."""
         return bool((self.settings.rates == 1).all())
 
     @property

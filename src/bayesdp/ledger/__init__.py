@@ -50,14 +50,12 @@ from bayesdp.ledger.position import check_continues, position_of
 from bayesdp.ledger.run_composition import composed_file
 from bayesdp.ledger.running_costs import RunningCosts
 from bayesdp.ledger.settings import checked_path, new_settings
-from bayesdp.ledger.snapshots import SNAPSHOT_LAMBDAS
 from bayesdp.ledger.step_counts import StepCounts
 from bayesdp.ledger.stored_ledger import StoredLedger
 
 __all__ = [
     "CAVEATS",
     "MEMORY",
-    "SNAPSHOT_LAMBDAS",
     "BinArray",
     "Caveat",
     "CheckedNorms",

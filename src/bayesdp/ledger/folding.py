@@ -13,6 +13,7 @@ from bayesdp.ledger.file import LedgerFile
 from bayesdp.ledger.histograms import AuditHistograms, Slice, add_entries
 from bayesdp.ledger.history import History
 from bayesdp.ledger.snapshots import CostTrail, SnapshotCosts
+from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray
 
 _POINTS_OF_A_FOLD = 8
@@ -21,9 +22,9 @@ _POINTS_OF_A_FOLD = 8
 class Folding:
     """Folds the slices of a ledger that is being written, and takes snapshots of costs along the way."""
 
-    def __init__(self, file: LedgerFile, history: History, audit: AuditHistograms) -> None:
+    def __init__(self, file: LedgerFile, history: History, audit: AuditHistograms, mixture: OrderMixture) -> None:
         self._file, self._history, self._audit = file, history, audit
-        self._costs = SnapshotCosts(history.bins)
+        self._costs = SnapshotCosts(history.bins, mixture)
         self._trails: dict[int, CostTrail] = {}
 
     def fold_due(self) -> None:
@@ -52,7 +53,7 @@ class Folding:
         self._audit.forget_folded()
 
     def snapshots(self) -> tuple[list[int], FloatArray]:
-        """Return the steps [P] of the snapshots and the costs there, [P, m, 8], without folding anything."""
+        """Return the steps [P] of the snapshots and the costs there, [P, m, L], without folding anything."""
         slices: list[Slice] = []
         for part in self._audit.slices:
             entries = self._audit.entries(part.through, self._audit.steps)
@@ -60,4 +61,4 @@ class Folding:
                 points, kept = CostTrail(part, part.histogram(), self._costs).snapshots(part, entries)
                 part = replace(part, points=points, snapshots=kept)
             slices.append(part)
-        return snapshots.all_snapshots(slices)
+        return snapshots.all_snapshots(slices, self._costs.orders)

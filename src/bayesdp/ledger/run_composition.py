@@ -20,9 +20,10 @@ from bayesdp.ledger.file import LedgerFile
 from bayesdp.ledger.histograms import SLICE, Histogram, Slice, total
 from bayesdp.ledger.history import History
 from bayesdp.ledger.settings import checked_path, new_settings
-from bayesdp.ledger.snapshots import POINTS, SNAPSHOT_LAMBDAS, SnapshotCosts
+from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
 from bayesdp.ledger.stored_ledger import StoredLedger
-from bayesdp.validation import InvalidInputError, refuse
+from bayesdp.mechanisms.order_mixture import WIDE_IN, WIDE_OUT, OrderMixture
+from bayesdp.validation import FloatArray, InvalidInputError, refuse
 
 
 def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> LedgerFile:
@@ -36,7 +37,14 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
     ids, note = _common_ids(ledgers)
     runs = [run for ledger in ledgers for run in (ledger.composed_of or [_as_run(ledger)])]
     data = next((ledger.data for ledger in ledgers if ledger.data is not None), None)
-    settings = new_settings(audit_ids=ids, data=data, audit_groups=_groups(ledgers, ids))
+    mixture = _common([ledger.mixture for ledger in ledgers], WIDE_OUT)
+    settings = new_settings(
+        audit_ids=ids,
+        data=data,
+        audit_groups=_groups(ledgers, ids),
+        mixture=mixture,
+        mixture_in=_common([ledger.mixture_in for ledger in ledgers], WIDE_IN),
+    )
     bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings |= {
         "composed_of": json.dumps(runs),
@@ -50,7 +58,7 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
         with file.transaction():
             for stored in _steps(ledgers, history, audited=ids is not None):
                 file.insert(stored)
-            for number, part in enumerate(_slices(ledgers, ids, history) if ids is not None else ()):
+            for number, part in enumerate(_slices(ledgers, ids, history, mixture) if ids is not None else ()):
                 file.put(number, part, history.hash)
         file.seal(history.steps, history.hash)
         return file
@@ -106,6 +114,11 @@ def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> lis
     return by_ledger[0] if all(groups == by_ledger[0] for groups in by_ledger) else None
 
 
+def _common(mixtures: Sequence[OrderMixture], otherwise: OrderMixture) -> OrderMixture:
+    """Return the mixture of orders that all runs declared, or if they differ one that is fixed for all runs."""
+    return mixtures[0] if len(set(mixtures)) == 1 else otherwise
+
+
 def _as_run(ledger: StoredLedger) -> dict[str, object]:
     return {
         "run": ledger.run,
@@ -138,23 +151,32 @@ def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) 
             yield StoredStep(step, step_hash, None, batch, None)
 
 
-def _slices(ledgers: Sequence[StoredLedger], ids: list[str | int], history: History) -> Iterator[Slice]:
-    """Yield slices with the counts of all runs together, and snapshots of the costs along all runs."""
-    costs = SnapshotCosts(history.bins)
+def _slices(
+    ledgers: Sequence[StoredLedger], ids: list[str | int], history: History, mixture: OrderMixture
+) -> Iterator[Slice]:
+    """Yield slices with the counts of all runs together, and snapshots of the costs along all runs.
+
+    The costs along a run that kept them at other orders are known at its end only.
+    """
+    costs = SnapshotCosts(history.bins, mixture)
     positions = [_positions(ledger, ids) for ledger in ledgers]
-    trails = [ledger.snapshots() for ledger in ledgers]
+    unknown: tuple[list[int], FloatArray] = ([], np.zeros((0, len(ids), costs.orders)))
+    trails = [ledger.snapshots() if ledger.mixture == mixture else unknown for ledger in ledgers]
     for first in range(0, len(ids), SLICE):
         records = min(SLICE, len(ids) - first)
         points: list[int] = []
         parts: list[Histogram] = []
         packed: list[NDArray[np.uint16]] = []
-        before, steps = np.zeros((records, len(SNAPSHOT_LAMBDAS))), 0
+        before, steps = np.zeros((records, costs.orders)), 0
         for ledger, position, (points_of_run, trail) in zip(ledgers, positions, trails, strict=True):
             of_slice = position[first : first + records]
             points += [steps + point for point in points_of_run]
             packed.append(packing.pack_costs(before + trail[:, of_slice]))
             parts.append(_counts(ledger, of_slice, history))
             before, steps = before + costs.of_histogram(parts[-1]), steps + ledger.steps
+            if ledger.mixture != mixture:
+                points.append(steps)
+                packed.append(packing.pack_costs(before)[None])
         kept = _thinned(len(points))
         yield Slice(
             first,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdp.ledger import exposure_grid as grid
+from bayesdp.mechanisms.order_mixture import KEPT_BY_0_1_0, WIDE_IN, WIDE_OUT, OrderMixture
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
@@ -23,12 +24,15 @@ def new_settings(
     keep_norms: bool = False,
     gate: str | None = None,
     plan: str | None = None,
+    mixture: OrderMixture = WIDE_OUT,
+    mixture_in: OrderMixture = WIDE_IN,
 ) -> dict[str, str]:
     """Check the settings of a new run and return them as text, as they are kept and hashed.
 
     ``bayesdp.Ledger.create`` says what they mean. ``gate`` and ``plan`` are the texts that their ``to_json`` gave: the
-    ledger keeps them, and reads from them only how many audit records the gate is about. Raises InvalidInputError for
-    a value that the file cannot hold, and if ids, groups and gate name different numbers of audit records.
+    ledger keeps them, and reads from them only how many audit records the gate is about. ``mixture`` has the orders at
+    which costs are kept along the run, ``mixture_in`` those for people who were in the data. Raises InvalidInputError
+    for a value that the file cannot hold, and if ids, groups and gate name different numbers of audit records.
     """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
@@ -39,6 +43,8 @@ def new_settings(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "metadata": _json("metadata", dict(metadata or {})),
         "keep_norms": "true" if keep_norms else "false",
+        "mixture": mixture.to_json(),
+        "mixture_in": mixture_in.to_json(),
     }
     if data is not None:
         settings["data"] = checked_text("data", data)
@@ -115,6 +121,16 @@ class RunDescription:
         return self._settings.get("plan")
 
     @property
+    def mixture(self) -> OrderMixture:
+        """The orders at which costs are kept along the run, fixed before its first step."""
+        return _kept_mixture(self._settings.get("mixture"))
+
+    @property
+    def mixture_in(self) -> OrderMixture:
+        """The same for bounds about people who were in the data."""
+        return _kept_mixture(self._settings.get("mixture_in"))
+
+    @property
     def composed_of(self) -> list[dict[str, Any]]:
         """The runs that this ledger was composed of (run, created, steps, seal, metadata); empty for a single run."""
         return json.loads(self._settings.get("composed_of", "[]"))
@@ -123,6 +139,11 @@ class RunDescription:
     def notes(self) -> list[str]:
         """Sentences that a reader of the claims should know; composition adds them."""
         return json.loads(self._settings.get("notes", "[]"))
+
+
+def _kept_mixture(text: str | None) -> OrderMixture:
+    """Return the mixture of orders from the settings; that of version 0.1.0 if they have none."""
+    return KEPT_BY_0_1_0 if text is None else OrderMixture.from_json(text)
 
 
 def checked_path(path: Any) -> Path:

@@ -29,6 +29,7 @@ from bayesdp.ledger.new_step import checked_step, with_norms
 from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
 from bayesdp.ledger.settings import RunDescription, checked_path
 from bayesdp.ledger.step_counts import StepCounts, exposure_totals
+from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray, refuse
 
 
@@ -77,7 +78,7 @@ class StoredLedger(RunDescription):
         """Read everything from the file: at the beginning, and after a write that failed or was interrupted."""
         state = load(self._file)
         self._settings, self._history, self._audit = state.settings, state.history, state.audit
-        self._folding = Folding(self._file, self._history, self._audit)
+        self._folding = Folding(self._file, self._history, self._audit, self.mixture)
         self._stale = False
 
     # What the run is
@@ -289,11 +290,16 @@ class StoredLedger(RunDescription):
         return audit_costs(self._audit, bins, validation.lambdas(lambdas, whole=whole), rounding)
 
     @locked
-    def snapshots(self) -> tuple[list[int], FloatArray]:
-        """Return costs along the run: at most 32 steps [P], and the costs of audit records after each, [P, m, 8].
+    def mixture_costs(self, mixture: OrderMixture) -> FloatArray:
+        """Return the costs [m, L] at the orders and in the direction of a mixture, rounded up as ``costs`` does."""
+        return audit_costs(self._audit, self._now().bins, mixture.lambdas, "up", mixture.direction)
 
-        The orders are ``SNAPSHOT_LAMBDAS``: 2, 4, 8, ..., 256. Costs are rounded up to 8 bits of precision, so they are
-        never below the exact ones, and never fall along the run. The last of these steps may precede the run's last.
+    @locked
+    def snapshots(self) -> tuple[list[int], FloatArray]:
+        """Return costs along the run: at most 32 steps [P], and the costs of audit records after each, [P, m, L].
+
+        Orders and direction are those of ``mixture``. Costs are rounded up to 8 bits of precision, so they are never
+        below the exact ones, and never fall along the run. The last of these steps may precede the run's last.
         """
         self._now()
         return self._folding.snapshots()
@@ -313,10 +319,7 @@ class StoredLedger(RunDescription):
 
     @locked
     def stored_steps(self) -> list[StoredStep]:
-        """Return all steps in order, read and checked once more; the journal is left out.
-
-        ``.step`` has the settings of each. ``.batch`` and ``.norms`` are private.
-        """
+        """Return all steps, checked once more, without the journal; ``.batch`` and ``.norms`` are private."""
         steps = self._now().steps
         with self._file.reading():
             stored = self._file.steps(chain.first_hash(self._settings))
@@ -335,8 +338,7 @@ class StoredLedger(RunDescription):
     def private_norms(self, step: int) -> tuple[FloatArray | None, FloatArray | None]:
         """Private: return the norms of audit records [m] and of the batch [b] of a step, as they were given.
 
-        None for norms that were not given, and for both if the ledger was created without ``keep_norms``. Raises
-        InvalidInputError if there is no such step.
+        None for norms that were not given or not kept. Raises InvalidInputError if there is no such step.
         """
         content = self._file.content("private_norms", self._number(step))
         return (None, None) if content is None else unpack_norms(content)

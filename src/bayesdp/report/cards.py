@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bayesdp.claims import RunClaims, ShareClaims
-from bayesdp.claims.claim import Claim
+from bayesdp.claims.claim import NO_BETTER, Claim
 from bayesdp.formatting import confidence, percent_up, round_up
 from bayesdp.properties import attack_success
 from bayesdp.report.chart_data import ByDelta
@@ -42,7 +42,7 @@ class Card:
 def cards(claims: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Card]:
     """Return the cards for everyone, for 99 % and for half of the people.
 
-    Where the ex-post figure of a share exceeds the worst case, the worst case is shown, which covers the share too.
+    A share for which the figure for everyone is the smaller one has that figure.
     """
     everyone, most = claims.everyone, (1 + table.everyone_distance) / 2
     listed = [_card("For everyone", everyone, _EVERYONE.get(everyone.kind, ""), most, "")]
@@ -55,9 +55,8 @@ def cards(claims: RunClaims, table: ByDelta, shares: Sequence[float]) -> list[Ca
         beside = _estimate_words(pair.estimate, table.distance[shares.index(share)])
         if pair.ex_post.reason:
             listed.append(Card(whom, None, f"No claim: {pair.ex_post.reason}.", "", beside))
-        elif pair.ex_post.epsilon > everyone.epsilon:
-            note = "The figure for everyone covers them too, and is smaller than the one that is sure for this run."
-            listed.append(_card(whom, everyone, f"{note} {beside}".strip(), most, " (as for everyone)"))
+        elif pair.ex_post.own_epsilon is not None:
+            listed.append(_card(whom, everyone, f"No better than for everyone. {beside}".strip(), most, ""))
         else:
             listed.append(_card(whom, pair.ex_post, beside, most, " (as for everyone)"))
     return listed
@@ -73,7 +72,10 @@ def lead(claims: RunClaims) -> str:
         kind = words[0].lower() + words[1:]
         sentences = [f"For everyone, epsilon is at most {round_up(everyone.epsilon)} ({kind})."]
     half = _pair(claims, 0.5)
-    if half is not None and half.ex_post.reason is None:
+    if half is not None and half.ex_post.own_epsilon is not None:
+        estimate = round_up(half.estimate.epsilon)
+        sentences.append(f"For half of the people it is {NO_BETTER}; the estimate is {estimate}.")
+    elif half is not None and half.ex_post.reason is None:
         sure, surely = half.ex_post, confidence(half.ex_post.gamma or 0.0)
         sentences.append(
             f"For at least half of people like those in the audit set, with {surely} confidence, it is at"

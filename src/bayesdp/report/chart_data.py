@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 
 from bayesdp.claims.everyone import guaranteed_clip_bound, kept_plan, ledger_clip_bound
-from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import finite_or_none
-from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
-from bayesdp.ledger import SNAPSHOT_LAMBDAS as KEPT
 from bayesdp.ledger import StoredLedger
 from bayesdp.validation import FloatArray
 
@@ -68,8 +65,11 @@ def by_delta(
     if not ledger.audit_records:
         nothing: list[Column] = [[None] * len(deltas) for _ in shares]
         return ByDelta(list(deltas), everyone, nothing, nothing, everyone_distance)
-    sure = [ranked(figures.ex_post_at(delta), shares, gamma) for delta in deltas]
     bounds = np.array([math.inf if epsilon is None else epsilon for epsilon in everyone])
+    sure = [
+        ranked(np.minimum(figures.ex_post_at(delta), most), shares, gamma)
+        for delta, most in zip(deltas, bounds, strict=True)
+    ]
     estimates, distances = figures.estimates_at(deltas)
     estimated = [ranked(column, shares, gamma) for column in np.minimum(estimates, bounds).T]
     distance = ranked(np.minimum(distances, everyone_distance), shares, gamma)
@@ -99,48 +99,51 @@ def over_training(
 
     Costs are rounded up when they are kept, so the figures along the way err upwards.
     """
-    points, costs = ledger.snapshots() if ledger.audit_records else ([], np.zeros((0, 0, len(KEPT))))
+    points, costs = ledger.snapshots()
     before = [number for number, point in enumerate(points) if point < ledger.steps]
     points, costs = [points[number] for number in before], costs[before]
-    # The two highest orders of an ex-post claim are not kept; without them the figure only gets larger.
-    padded = [np.c_[at, np.full((len(at), len(ORDERS) - len(KEPT)), np.inf)] for at in costs]
-    ex_post = [ranked(ex_post_epsilons(at, delta), shares, gamma) for at in padded]
+    along = [figures.ex_post_from(at, delta) for at in costs]
     if ledger.steps:
         points.append(ledger.steps)
         if ledger.audit_records:
-            costs = np.concatenate([costs, figures.costs[None, :, np.searchsorted(CLIP_BOUND_LAMBDAS, KEPT)]])
-            ex_post.append(ranked(figures.ex_post, shares, gamma))
+            costs = np.concatenate([costs, figures.costs_out[None]])
+            along.append(figures.ex_post)
     bounds = [ledger_clip_bound(ledger, through=point) for point in points]
+    lowest = [None if bound is None else float(bound.mixture_costs(ledger.mixture)[0]) for bound in bounds]
     everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
     if kept_plan(ledger) is not None:  # what is guaranteed does not depend on how far the run has come
         everyone = [_finite(figures.worst_case)] * len(points)
     elif everyone:
         everyone[-1] = _finite(figures.worst_case)
+    most = [math.inf if epsilon is None else epsilon for epsilon in everyone]
+    ex_post = [ranked(np.minimum(at, cap), shares, gamma) for at, cap in zip(along, most, strict=False)]
     clipped = [ledger.history.share_clipped(*between) for between in pairwise([0, *points])]
     return OverTraining(
         steps=points,
         everyone=everyone,
         ex_post=_turned(ex_post) if ex_post else [[] for _ in shares],
-        exposure=_exposures(costs, bounds, shares, gamma),
+        exposure=_exposures(costs, lowest, shares, gamma),
         clipped=[None if bound is None else share for bound, share in zip(bounds, clipped, strict=True)],
     )
 
 
 def _exposures(
-    costs: FloatArray, bounds: Sequence[ClipBound | None], shares: Sequence[float], gamma: float
+    costs: FloatArray,
+    lowest: list[float | None],
+    shares: Sequence[float],
+    gamma: float,
 ) -> list[Column]:
     """Return order statistics [S][P] of the root of what records have cost, over what they could have cost so far.
 
     It is taken at the lowest order, from the beginning up to each point: costs are rounded up when they are kept, so
     their differences between two points are not exact.
     """
-    lowest = int(np.searchsorted(CLIP_BOUND_LAMBDAS, KEPT[0]))
     columns: list[Column] = []
-    for at, bound in zip(costs, bounds, strict=False):
-        if bound is None or not bound.costs[lowest] > 0:
+    for at, most in zip(costs, lowest, strict=False):
+        if most is None or not most > 0:
             columns.append([None] * len(shares))
         else:
-            columns.append(ranked(np.sqrt(np.minimum(at[:, 0] / bound.costs[lowest], 1.0)), shares, gamma))
+            columns.append(ranked(np.sqrt(np.minimum(at[:, 0] / most, 1.0)), shares, gamma))
     return _turned(columns) if columns else [[] for _ in shares]
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import numpy as np
+
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.request import DEFAULT_SHARES
@@ -161,7 +163,7 @@ def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> lis
 
 
 def _by_share(claims: RunClaims, gamma: float) -> dict[str, Any]:
-    ex_post = ranked(claims.figures.ex_post, _FINE_SHARES, gamma)
+    ex_post = ranked(np.minimum(claims.figures.ex_post, claims.everyone.epsilon), _FINE_SHARES, gamma)
     estimate = ranked(claims.figures.estimates, _FINE_SHARES, gamma)
     worst = finite_or_none(claims.everyone.epsilon)
     return {"shares": list(_FINE_SHARES), "ex_post": ex_post, "estimate": estimate, "everyone": worst}

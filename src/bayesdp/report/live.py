@@ -11,10 +11,10 @@ import numpy as np
 
 from bayesdp import validation
 from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_clip_bound
-from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
+from bayesdp.claims.ex_post import ex_post_epsilons
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import percent, round_up
-from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
+from bayesdp.guarantees.clip_bound import ClipBound
 from bayesdp.ledger import StoredLedger
 
 _PART = 0.02  # the largest part of the time that may be spent on figures
@@ -83,10 +83,11 @@ class LiveView:
         """Return the ex-post epsilon of the share; None if there are too few audit records."""
         if not self._ledger.audit_records:
             return None
-        costs = self._ledger.costs(ORDERS)
+        mixture = self._ledger.mixture
+        costs = self._ledger.mixture_costs(mixture)
         if bound is not None:
-            costs = np.minimum(costs, bound.costs[np.searchsorted(CLIP_BOUND_LAMBDAS, ORDERS)])
-        return share_epsilon(ex_post_epsilons(costs, self._delta), self._share, self._gamma)
+            costs = np.minimum(costs, bound.mixture_costs(mixture))
+        return share_epsilon(ex_post_epsilons(costs, self._delta, mixture), self._share, self._gamma)
 
 
 def _figure(epsilon: float) -> str:

@@ -12,7 +12,7 @@ from bayesdp import validation
 from bayesdp.claims.everyone import guaranteed_worst_case
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.formatting import finite_or_none, round_up
-from bayesdp.ledger import SNAPSHOT_LAMBDAS, StoredLedger, Stretch
+from bayesdp.ledger import StoredLedger, Stretch
 from bayesdp.validation import FloatArray
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 1.0)
@@ -102,7 +102,7 @@ def _audit(ledger: StoredLedger, delta: float) -> dict[str, Any]:
         "share_clipped": history.audit_clipped / norms if norms else None,
         "exposure_quantiles": _exposure_quantiles(ledger),
         "rounding_at_most": finite_or_none(rounding_added(ledger, delta)),
-        "lambdas": list(SNAPSHOT_LAMBDAS),
+        "lambdas": list(ledger.mixture.orders),
         "costs_over_time": [
             {"step": point, "costs": {f"{q:g}": _finite(_quantile(at, q)) for q in QUANTILES}}
             for point, at in zip(points, costs, strict=True)
