@@ -43,17 +43,20 @@ _NO_GUARANTEE = "there is no guarantee for everyone to start from"
 _TOO_FEW = "there are too few audit records for this share of the people trained on"
 
 Profile = Callable[[FloatArray], FloatArray]
-"""delta at epsilons [G], [G]: an upper bound in the direction of the record in."""
+"""delta at epsilons [G], [G]: an upper bound in both directions."""
 
 
 def probability_with(without: FloatArray, profile: Profile, largest: float) -> FloatArray:
     """Return upper bounds of an event's probability with a record in the data, [n], from those without it, [n].
 
-    min over epsilon of e^epsilon a + delta(epsilon), on a grid from 0 to ``largest``: sound at every point.
+    The least, over epsilon, of e^epsilon a + delta(epsilon) and of 1 - e^-epsilon (1 - a - delta(epsilon)), on a grid
+    from 0 to ``largest``: sound at every point. The first bounds the event, the second its complement.
     """
     epsilons = np.linspace(0.0, min(largest, 700.0), _POINTS)
-    bounds = np.exp(epsilons) * np.asarray(without)[:, None] + profile(epsilons)
-    return np.minimum(bounds.min(axis=1) * (1 + 2.0**-48), 1.0)
+    deltas, events = profile(epsilons), np.asarray(without)[:, None]
+    direct = np.exp(epsilons) * events + deltas
+    opposite = 1 - np.exp(-epsilons) * (1 - events - deltas)
+    return np.minimum(np.minimum(direct, opposite).min(axis=1) * (1 + 2.0**-48), 1.0)
 
 
 def member_claims(

@@ -21,7 +21,7 @@ from bayesdp.validation import FloatArray
 
 _DELTA = 1e-5  # orders depend little on it, so one layout serves all deltas
 _CANDIDATES = np.geomspace(0.25, 4096, 256)
-_ORDERS, _QUIETEST = 6, 1 / 16
+_ORDERS, _QUIETEST = 7, 1 / 16
 _FURTHER, _WEIGHT_FURTHER = (2.0, 4.0), 0.03
 _LOWEST = 1.1  # times the best order of the clip bound: the neighbours of an order help it from above
 
