@@ -43,8 +43,8 @@ class RunClaims(Sequence[Claim]):
 
     Attributes:
         worst_case: Classic differential privacy of the run, with the figures of each accountant.
-        everyone: The same as a claim: of the plan, or of the steps taken with the condition under which it is proved.
-        anytime: What holds for everyone however steps and settings were chosen; None if a plan covers the run.
+        everyone: The same as a claim: of the plan, of the budget, or of the steps taken with its condition.
+        anytime: What holds for everyone however steps and settings were chosen; None if a plan or budget covers it.
         for_rows: The claim for a person with several rows, if it was requested.
         shares: For each requested share the pair ``ex_post`` (sure for this run) and ``estimate``; see ``share``.
             Empty without audit records.

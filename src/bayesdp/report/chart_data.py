@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.claims.everyone import guaranteed_clip_bound, kept_plan, ledger_clip_bound
+from bayesdp.claims.everyone import guaranteed_clip_bound, kept_budget, kept_plan, ledger_clip_bound
 from bayesdp.claims.ex_post import ORDERS, ex_post_epsilons
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
@@ -112,7 +112,7 @@ def over_training(
             ex_post.append(ranked(figures.ex_post, shares, gamma))
     bounds = [ledger_clip_bound(ledger, through=point) for point in points]
     everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
-    if kept_plan(ledger) is not None:  # what is guaranteed does not depend on how far the run has come
+    if kept_plan(ledger) or kept_budget(ledger):  # what is guaranteed does not depend on how far the run has come
         everyone = [_finite(figures.worst_case)] * len(points)
     elif everyone:
         everyone[-1] = _finite(figures.worst_case)
