@@ -25,10 +25,11 @@ class Budget:
     Attributes:
         epsilon: The most that the run may reveal about anybody, at ``delta``.
         delta: The failure probability.
-        for_changes: The part of delta for runs in which a step is louder than the first one. With the default, a run
-            whose steps are never louder takes 95 to 100 % of the steps that PLD allows at the first settings, and
-            others about 45 to 80 %; with 1 all runs take about 60 to 85 %; with 0 no step may be louder than the first.
-            It plays no part without sampling.
+        for_changes: The part of delta for runs in which a step is louder than the first one, or in which many are much
+            quieter. With the default, a run at the first settings takes 95 to 100 % of the steps that PLD allows, and a
+            run that has left them about half to three quarters, fewer the louder its steps are; with 1 all runs take
+            about 60 to 85 %; with 0 all of PLD's, but no step may be louder than the first. It plays no part without
+            sampling.
 
     Raises InvalidInputError for an epsilon that is negative or not finite, unless delta is strictly between 0 and 1,
     and for a part outside [0, 1].

@@ -35,8 +35,8 @@ class StopWhen:
     names its condition.
 
     How many steps there are, of those that PLD allows at fixed settings: all with a plan that declares the settings, of
-    as many steps as you like; all without sampling; 95 to 100 % if no step is louder than the first one; about 45 to
-    80 % otherwise (``Budget.for_changes``), which is what a proof for settings chosen by looking costs.
+    as many steps as you like; all without sampling; 95 to 100 % if no step is louder than the first one; otherwise
+    about half to three quarters (``Budget.for_changes``), which is what a proof for settings chosen by looking costs.
 
     Args:
         ledger: The ledger to which the steps are recorded.
