@@ -297,3 +297,14 @@ def test_a_step_without_a_clip_bound_exceeds_every_budget():
     assert ledger.worst_case().note == "The run exceeded its budget at step 1."
     assert np.isinf(ledger.worst_case().epsilon)
     assert not StopWhen(ledger).allows(noise_std=100.0, sample_rate=0.01, clip=1.0)
+
+
+def test_who_has_left_the_first_settings_cannot_come_back_to_them():
+    """80 steps like the first fit, and 49 if any was louder: coming back would have both."""
+    first, louder = (0.5, 0.05), (1 / 1.9, 0.05)
+    budget = Budget(epsilon=EPSILON, delta=DELTA)
+    assert Spending(budget, run([(*first, 70)])).kept
+    assert Spending(budget, run([(*first, 1), (*louder, 1), (*first, 30)])).kept
+    back = Spending(budget, run([(*first, 1), (*louder, 1), (*first, 68)]))
+    assert not back.kept
+    assert 32 < back.exceeded < 70

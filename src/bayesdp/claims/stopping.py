@@ -31,8 +31,8 @@ class StopWhen:
     and by the plan, or by the settings of the first step if there is no plan.
 
     A budget that the ledger declares (``Ledger.create(budget=...)``) is kept in any case, and is then what the ledger
-    claims. A budget that is given here only is kept too, but the ledger does not know of it: its claim for everyone
-    names its condition.
+    claims. A budget that is given here only is kept too; the guarantee then needs that it was decided before the first
+    step. The ledger cannot know that, so its claim for everyone names its condition.
 
     How many steps there are, of those that PLD allows at fixed settings: all with a plan that declares the settings, of
     as many steps as you like; all without sampling; 95 to 100 % if no step is louder than the first one; otherwise
