@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdp.opacus
-from bayesdp import Ledger, StopWhen
+from bayesdp import Budget
 
 BUDGET = 2.0
 
@@ -27,12 +27,18 @@ model, optimizer, loader = PrivacyEngine().make_private(
 )
 
 warnings.simplefilter("ignore", bayesdp.opacus.BudgetReachedWarning)  # it says what is printed below
-with Ledger.create("budget.ledger") as ledger:
-    budget = StopWhen(ledger, epsilon=BUDGET, delta=1e-5)
-    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, budget=budget) as watched:
-        while not watched.stopped:
-            for inputs, targets in loader:
-                optimizer.zero_grad()
-                criterion(model(inputs), targets).backward()
-                optimizer.step()
-    print(f"Stopped after {ledger.steps} steps. {ledger.worst_case(delta=1e-5).statement()}")
+watching = bayesdp.opacus.watch(
+    model,
+    optimizer,
+    loader,
+    ledger="budget.ledger",
+    budget=Budget(epsilon=BUDGET, delta=1e-5),
+    steps=10_000,  # more than will fit: with the settings declared, the budget allows the most steps
+)
+with watching as watched:
+    while not watched.stopped:
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            criterion(model(inputs), targets).backward()
+            optimizer.step()
+    print(f"Stopped after {watched.ledger.steps} steps. {watched.ledger.worst_case(delta=1e-5).statement()}")

@@ -1,26 +1,26 @@
-"""The most that somebody gains who steers a run by looking at its outputs: exact, by backward induction."""
+"""The most that somebody gains who looks at every output before deciding how to go on: exact, by backward induction.
 
-from collections.abc import Callable, Sequence
-from itertools import product
+The privacy loss L of a record at the clip bound is a random walk whose increments depend on the settings of each step.
+Whoever sees it chooses the next settings, or stops, so as to make E[(1 - e^{epsilon - L})_+] as large as possible.
+"""
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
-from scipy.stats import norm
 
 _WIDTH = 12.0  # standard deviations of the loss that the grid covers
 
 
-def worst_stopping_delta(exposure, epsilons):
+def worst_stopping_delta(exposure, epsilons, parts=24):
     """sup over stopping times tau in 1 .. T of E[(1 - e^{epsilon(tau) - L_tau})_+], T = len(epsilons).
 
     Without sampling the loss after t steps is a random walk with normal increments of mean e^2/2 and variance e^2 under
-    the law with the record. The value of going on is computed on a grid of losses, from the last step to the first.
+    the law with the record. The value of going on is computed on a grid of losses, ``parts`` to the standard deviation
+    of a step, from the last step to the first.
     """
     steps = len(epsilons)
     deviation = exposure * np.sqrt(steps)
-    spacing = exposure / 24
+    spacing = exposure / parts
     losses = np.arange(-_WIDTH * deviation, _WIDTH * deviation + exposure**2 * steps, spacing)
     reach = int(np.ceil((8 * exposure + exposure**2) / spacing))
     edges = (np.arange(-reach, reach + 2) - 0.5) * spacing
@@ -34,62 +34,71 @@ def worst_stopping_delta(exposure, epsilons):
     return float(np.interp(0.0, losses, value))
 
 
-Kind = tuple[float, float]
-"""A step that an adversary may choose: (sampling rate, exposure)."""
+def hockey_stick(direction, exposure, rate, epsilons):
+    """E_P[(1 - e^{epsilon - L})_+] of one step, exactly, at epsilons of either sign."""
+    sign = 1 if direction == "in" else -1
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = (np.exp(sign * np.asarray(epsilons)) - (1 - rate)) / rate
+        at = np.where(ratio > 0, (np.log(np.maximum(ratio, 1e-300)) + exposure**2 / 2) / exposure, -np.inf)
+    without = ndtr(-sign * at)
+    mixed = (1 - rate) * without + rate * ndtr(-sign * (at - exposure))
+    over, under = (mixed, without) if direction == "in" else (without, mixed)
+    return np.maximum(over - np.exp(epsilons) * under, 0.0)
 
 
-def hockey_stick(losses, epsilon):
-    """(1 - e^{epsilon - L})_+: what differential privacy counts as failure."""
-    return np.maximum(-np.expm1(np.minimum(epsilon - losses, 0.0)), 0.0)
+def first_losses(direction, exposure, rate, points=2001):
+    """The losses of a first step on a grid of outputs, and the weights of these under P."""
+    x = np.linspace(-14, 14 + exposure, points)
+    density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
+    ratio = (1 - rate) + rate * np.exp(exposure * x - exposure**2 / 2)
+    return (np.log(ratio), density * ratio) if direction == "in" else (-np.log(ratio), density)
 
 
-def exceeds(losses, epsilon):
-    """1 if L > epsilon: what the Markov form counts as failure."""
-    return (losses > epsilon).astype(float)
+def two_step_delta(first, choices, epsilon):
+    """The delta at ``epsilon`` of two steps, the second chosen among ``choices`` by the output of the first.
 
-
-def worst_steering_delta(
-    kinds: Sequence[Kind],
-    steps: int,
-    epsilon_of: Callable[[tuple[int, ...]], float],
-    *,
-    record_in: bool,
-    failure: Callable[[NDArray[np.float64], float], NDArray[np.float64]] = hockey_stick,
-    spacing: float = 1e-3,
-) -> float:
-    """sup over adversaries of E[failure(L, epsilon)], where each step's kind and the end are chosen from the outputs.
-
-    ``epsilon_of`` gives the epsilon that is claimed after so many steps of each kind. L is the loss of a record in the
-    direction asked for: log M/Q under M, or log Q/M under Q. Exact up to the grid of losses, on which values between
-    two points are interpolated.
+    Steps are (exposure, rate). The larger of both directions; quadrature over the first output, exact in the second.
     """
-    increments = [_increments(rate, exposure, record_in, spacing) for rate, exposure in kinds]
-    reach = steps * max(max(-int(offsets[0]), int(offsets[-1])) for offsets, _ in increments)
-    losses = np.arange(-reach, reach + 1) * spacing
+    deltas = []
+    for direction in ("in", "out"):
+        losses, weights = first_losses(direction, *first)
+        values = [hockey_stick(direction, *choice, epsilon - losses) for choice in choices]
+        deltas.append(float(weights @ np.max(values, axis=0)))
+    return max(deltas)
+
+
+def steered_delta(direction, menu, allowed, epsilon, spacing=0.002):
+    """sup over all ways of choosing the next of ``menu`` by looking, or stopping, of E[(1 - e^{epsilon - L})_+].
+
+    ``menu``: steps (exposure, rate). ``allowed``: counts of each, as tuples; a step may be taken if the counts after it
+    are allowed. Losses are rounded to a grid of this spacing.
+    """
+    losses = np.arange(-8.0, 12.0, spacing)
+    reach = int(8 / spacing)
+    edges = (np.arange(-reach, reach + 2) - 0.5) * spacing
+    laws = [np.diff(_below(direction, *step, edges)) for step in menu]
     values = {}
-    for counts in product(range(steps + 1), repeat=len(kinds)):
-        if sum(counts) <= steps:
-            values[counts] = failure(losses, epsilon_of(counts))
-    for taken in range(steps - 1, -1, -1):
-        for counts in [counts for counts in values if sum(counts) == taken]:
-            for number, (offsets, weights) in enumerate(increments):
-                after = values[*counts[:number], counts[number] + 1, *counts[number + 1 :]]
-                padded = np.concatenate([np.zeros(-int(offsets[0])), after, np.ones(int(offsets[-1]))])
-                values[counts] = np.maximum(values[counts], fftconvolve(padded, weights[::-1], mode="valid"))
-    return float(values[(0,) * len(kinds)][reach])
+    for counts in sorted(allowed, key=sum, reverse=True):
+        value = np.maximum(-np.expm1(epsilon - losses), 0.0)
+        for number, law in enumerate(laws):
+            after = tuple(count + (place == number) for place, count in enumerate(counts))
+            if after in values:
+                value = np.maximum(value, _expected(values[after], law, reach))
+        values[counts] = value
+    return float(np.interp(0.0, losses, values[(0,) * len(menu)]))
 
 
-def _increments(rate: float, exposure: float, record_in: bool, spacing: float):
-    """The law of one step's loss on the grid: consecutive whole offsets, and their probabilities."""
-    x = np.linspace(-9, 9 + exposure, 40_001)
-    loss = np.log1p(rate * np.expm1(exposure * x - exposure**2 / 2))
-    density = norm.pdf(x) * (np.exp(loss) if record_in else 1.0)
-    mass = density / density.sum()
-    at = (loss if record_in else -loss) / spacing
-    below = np.floor(at).astype(int)
-    first = min(int(below.min()), 0)
-    last = max(int(below.max()) + 1, 0)
-    weights = np.zeros(last - first + 1)
-    np.add.at(weights, below - first, mass * (below + 1 - at))
-    np.add.at(weights, below + 1 - first, mass * (at - below))
-    return np.arange(first, last + 1), weights
+def _below(direction, exposure, rate, losses):
+    """The probability that the loss of one step is at most each of ``losses``, under P."""
+    sign = 1 if direction == "in" else -1
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = (np.exp(sign * losses) - (1 - rate)) / rate
+        at = np.where(ratio > 0, (np.log(np.maximum(ratio, 1e-300)) + exposure**2 / 2) / exposure, -np.inf)
+    if direction == "out":
+        return ndtr(-at)
+    return (1 - rate) * ndtr(at) + rate * ndtr(at - exposure)
+
+
+def _expected(value, law, reach):
+    padded = np.concatenate([np.zeros(reach), value, np.full(reach, value[-1])])
+    return np.maximum(fftconvolve(padded, law[::-1], mode="valid"), 0.0)

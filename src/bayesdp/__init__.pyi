@@ -7,6 +7,7 @@ from bayesdp import properties as properties
 from bayesdp import recipes as recipes
 from bayesdp.budgets import RecordBudgets as RecordBudgets
 from bayesdp.claims.account import account as account
+from bayesdp.claims.budget import Budget as Budget
 from bayesdp.claims.claim import Claim as Claim
 from bayesdp.claims.gate import Gate as Gate
 from bayesdp.claims.plan import Plan as Plan

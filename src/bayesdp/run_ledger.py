@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
+from bayesdp.claims.budget import Budget, budget_text, declared_budget
 from bayesdp.claims.everyone import guaranteed_worst_case, ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
 from bayesdp.claims.order_layout import laid_out
@@ -58,6 +59,7 @@ class Ledger(StoredLedger):
         keep_norms: bool = False,
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Create a ledger in memory, with the arguments of ``create``; it is gone when the process ends."""
         settings = new_settings(
@@ -68,6 +70,7 @@ class Ledger(StoredLedger):
             keep_norms=keep_norms,
             gate=_gate_text(gate),
             **_plan_settings(plan),
+            budget=budget_text(budget),
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
 
@@ -83,6 +86,7 @@ class Ledger(StoredLedger):
         keep_norms: bool = False,
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
+        budget: Budget | None = None,
     ) -> Self:
         """Create a new ledger at ``path``, where there must be no file yet, and open it for writing.
 
@@ -98,6 +102,8 @@ class Ledger(StoredLedger):
             gate: A promise that is declared before the run; ``claims`` says whether it was met.
             plan: The steps that the run may take, and their settings, in one ``Plan`` or a list of stages. The claim
                 for everyone is then that of the plan, proved whenever the run ends and however that was decided.
+            budget: The epsilon for everyone that the run may spend, at a delta. It is then the claim for everyone,
+                proved however steps and settings were chosen, as long as the steps keep it; see ``StopWhen``.
 
         Raises:
             InvalidInputError: For bad input, and if ids, groups and gate name different numbers of audit records.
@@ -112,6 +118,7 @@ class Ledger(StoredLedger):
             keep_norms=keep_norms,
             gate=_gate_text(gate),
             **_plan_settings(plan),
+            budget=budget_text(budget),
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
 
@@ -122,16 +129,22 @@ class Ledger(StoredLedger):
         return None if plan is None else plan.stages
 
     @property
+    def budget(self) -> Budget | None:
+        """The budget that was declared before the run; None if there is none."""
+        return declared_budget(self)
+
+    @property
     def gate(self) -> Gate | None:
         """The gate that was declared before the run; None if there is none."""
         return declared_gate(self)
 
     @locked
     def worst_case(self, delta: float = 1e-5, *, more: RepeatedStep | None = None) -> WorstCase:
-        """Return classic differential privacy for everyone: the worst case of the plan, or of all steps.
+        """Return classic differential privacy for everyone: the worst case of the plan, the budget, or all steps.
 
-        With a plan that the run has kept to, it is that of the whole plan. Otherwise it is that of the steps taken,
-        proved if their number and settings did not depend on earlier results.
+        With a plan that the run has kept to, it is that of the whole plan; with a declared budget that it has kept, the
+        budget; with both, the smaller. Otherwise it is that of the steps taken, proved if their number and settings did
+        not depend on earlier results.
 
         Formal guarantee: an upper bound under add/remove of one record, as ``bayesdp.epsilon`` computes it. If there
         are many different settings they are merged, noise rounded down and rates rounded up. Norms play no part. Its

@@ -72,3 +72,25 @@ def test_noise_that_a_ledger_refuses_leaves_no_file(tmp_path):
     with pytest.raises(bayesdp.InvalidInputError, match="noise_std=1e-120: expected a number from 1e-100"):
         bayesdp.account([[1e-120]], clip=1e-120, sample_rate=0.1, noise_std=1e-120, ledger=tmp_path / "kept.ledger")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_stopped_early_is_accounted_at_its_plan():
+    result = bayesdp.account(NORMS, **SETTINGS, planned_steps=50)
+    planned = bayesdp.epsilon(noise_multiplier=3.0, sample_rate=0.05, steps=50, delta=1e-5)
+    assert result.everyone.epsilon == planned.epsilon
+    assert result.everyone.condition is None
+    assert result.anytime is None
+    assert bayesdp.account(NORMS, **SETTINGS).everyone.condition is not None
+
+
+def test_more_norms_than_were_planned_leave_the_plan():
+    result = bayesdp.account(NORMS, **SETTINGS, planned_steps=10)
+    assert "The run left its plan: 20 steps were taken, 10 were planned." in result.statement()
+    assert result.everyone.condition is not None
+
+
+@pytest.mark.parametrize("planned", [0, -3, 2.5])
+def test_no_plan_has_so_many_steps(planned, tmp_path):
+    with pytest.raises(bayesdp.InvalidInputError, match=f"planned_steps={planned}"):
+        bayesdp.account(NORMS, **SETTINGS, planned_steps=planned, ledger=tmp_path / "run.ledger")
+    assert not list(tmp_path.iterdir())

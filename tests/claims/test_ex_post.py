@@ -15,7 +15,7 @@ from bayesdp.estimators import order_statistic_rank
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.mechanisms.order_mixture import KEPT_BY_0_1_0, WIDE_IN, WIDE_OUT
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
-from stopping_adversaries import exceeds, hockey_stick, worst_steering_delta
+from steering_adversaries import exceeds, hockey_stick, worst_steering_delta
 from traps import TRAPS
 
 PLANNED = laid_out([(1.0, 1.0, 1)], "record out")

@@ -158,7 +158,7 @@ def test_levels_are_exact_without_sampling():
 
 
 def test_loud_people_are_no_better_than_everyone():
-    claims = ledger_of(np.full(500, 2.0)).claims()
+    claims = ledger_of(np.full(2000, 2.0)).claims()
     for claim in claims.members:
         assert claim.epsilon == claims.everyone.epsilon
         assert claim.own_epsilon > claim.epsilon

@@ -205,3 +205,12 @@ def test_account_goes_through_a_ledger(tmp_path):
     bad = run(*account(tmp_path / "norms.npy", "--ledger", tmp_path / "new.ledger", "--delta", 2))
     assert bad.returncode == 2
     assert not (tmp_path / "new.ledger").exists()
+
+
+def test_account_at_the_plan(norms):
+    taken, planned, fewer = (
+        run(*account(norms, *more)).stdout for more in ((), ("--planned-steps", 5000), ("--planned-steps", 1))
+    )
+    assert "if the number of steps and the settings did not depend on earlier results" in taken
+    assert "the plan of 5000 steps" in planned
+    assert "The run left its plan" in fewer

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdp import validation
+from bayesdp.claims.plan import DeclaredPlan, Plan
 from bayesdp.claims.request import DEFAULT_SHARES, ClaimRequest
 from bayesdp.claims.run_claims import RunClaims, compute_claims
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, new_settings
@@ -31,6 +32,7 @@ def account(
     fixed_exposures: bool = False,
     groups: Sequence[str] | None = None,
     rows: int = 1,
+    planned_steps: int | None = None,
     ledger: str | Path | None = None,
     track: Progress = iter,
 ) -> RunClaims:
@@ -46,6 +48,8 @@ def account(
         noise_std: The standard deviation of the noise on the sum of clipped gradients; or
         noise_multiplier: ``noise_std`` over ``clip``. Exactly one of the two must be given.
         paper_gamma: The failure probability of the paper's estimator, at each order.
+        planned_steps: How many steps were planned before the run began, with these settings. The claim for everyone is
+            then that of the plan, proved although ``norms`` may have fewer steps, for whatever reason.
         groups: The name of each record's group, for claims about shares of every group.
         ledger: The path of a new ledger file; by default the ledger is in memory only.
         track: A progress bar around the steps.
@@ -75,7 +79,12 @@ def account(
     validation.noise_multiplier(noise / clip)
     if groups is not None and len(groups) != steps.shape[1]:
         raise refuse("len(groups)", len(groups), f"a group for each of the {steps.shape[1]} records")
-    file = LedgerFile.create(MEMORY if ledger is None else checked_path(ledger), new_settings(audit_groups=groups))
+    plan = None
+    if planned_steps is not None:
+        planned = validation.count("planned_steps", planned_steps, minimum=1)
+        plan = DeclaredPlan.of(Plan(steps=planned, noise_std=noise, sample_rate=rate, clip=clip)).to_json()
+    settings = new_settings(audit_groups=groups, plan=plan)
+    file = LedgerFile.create(MEMORY if ledger is None else checked_path(ledger), settings)
     with StoredLedger(file) as kept:
         for row in track(list(steps)):
             kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")

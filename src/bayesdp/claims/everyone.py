@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from bayesdp.claims.budget import declared_budget
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
+from bayesdp.claims.spending import BudgetBound, Spending
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
@@ -43,19 +45,46 @@ def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | N
 
 
 def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
-    """Return what is guaranteed to everyone: the worst case of the plan, or of the steps taken with its condition.
+    """Return what is guaranteed to everyone: by the plan, by the budget, or by the steps taken with their condition.
 
-    With a plan that the run has kept to, it is that of the whole plan, whenever the run ended. Without one, or after
-    the run left it, it is that of the steps taken, which is proved only if nobody chose them by looking at results.
+    With a plan that the run has kept to, it is the worst case of the whole plan, whenever the run ended. With a
+    declared budget that its steps have kept, it is the budget, however they were chosen; with both, the smaller. In all
+    other cases it is that of the steps taken, which is proved only if nobody chose them by looking at results.
     """
-    plan = declared_plan(ledger)
+    plan, spending = declared_plan(ledger), _declared_spending(ledger)
     departure = None if plan is None else plan.departure(ledger.history.stretches)
-    if plan is not None and departure is None:
-        planned = worst_case_of_many(plan.repeated_steps(), delta)
+    guaranteed: list[WorstCase] = []
+    notes: list[str] = []
+    if departure is not None:
+        notes.append(f"The run left its plan: {departure}.")
+    elif plan is not None:
         note = f"It is that of the plan of {plan.steps} steps, declared before the run, whenever the run ended."
-        return _with_caveats(replace(planned, note=note), ledger)
-    note = None if departure is None else f"The run left its plan: {departure}."
-    return replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED, note=note)
+        guaranteed.append(replace(worst_case_of_many(plan.repeated_steps(), delta), note=note))
+    if spending is not None and spending.kept:
+        guaranteed.append(_of_budget(spending, delta))
+    elif spending is not None:
+        notes.append(f"The run exceeded its budget at step {spending.exceeded}.")
+    if not guaranteed:
+        return replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED, note=" ".join(notes) or None)
+    least = min(guaranteed, key=lambda worst: worst.epsilon)
+    return _with_caveats(replace(least, note=" ".join([least.note or "", *notes])), ledger)
+
+
+def _of_budget(spending: Spending, delta: float) -> WorstCase:
+    """Return what a budget guarantees that was kept: itself, and at another delta what its filter allows."""
+    epsilon, budget = float(spending.bound().epsilons([delta])[0]), spending.budget
+    note = (
+        f"It is the budget of {budget.epsilon} at delta {budget.delta:g}, declared before the run and kept by its "
+        "steps, however they were chosen."
+    )
+    return WorstCase(
+        epsilon=epsilon, delta=delta, accountant="budget", rdp_epsilon=epsilon, pld_epsilon=None, note=note
+    )
+
+
+def _declared_spending(ledger: StoredLedger) -> Spending | None:
+    budget = declared_budget(ledger)
+    return None if budget is None else Spending(budget, ledger)
 
 
 def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
@@ -64,13 +93,25 @@ def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
     return None if plan is None or plan.departure(ledger.history.stretches) else plan
 
 
-def guaranteed_clip_bound(ledger: StoredLedger, taken: ClipBound | None) -> ClipBound | None:
-    """Return the clip bound that belongs to ``guaranteed_worst_case``; ``taken`` is that of the steps in the ledger.
+def kept_budget(ledger: StoredLedger) -> Spending | None:
+    """Return what was spent of the declared budget, if there is one and every step so far has kept it."""
+    spending = _declared_spending(ledger)
+    return spending if spending is not None and spending.kept else None
 
-    It is that of the whole plan if the run has kept to one, otherwise ``taken``.
+
+def guaranteed_clip_bound(ledger: StoredLedger, taken: ClipBound | None) -> ClipBound | BudgetBound | None:
+    """Return the bound that belongs to ``guaranteed_worst_case``; ``taken`` is that of the steps in the ledger.
+
+    It is that of the whole plan if the run has kept to one, that of a declared budget if its steps have kept it (with
+    both, the one with the smaller epsilon at the delta of the budget), otherwise ``taken``.
     """
-    plan = kept_plan(ledger)
-    return taken if plan is None else ClipBound.of(plan.repeated_steps())
+    plan, spending = kept_plan(ledger), kept_budget(ledger)
+    of_plan = None if plan is None else ClipBound.of(plan.repeated_steps())
+    if spending is None:
+        return taken if of_plan is None else of_plan
+    of_budget, delta = spending.bound(), spending.budget.delta
+    smaller = of_plan is None or of_budget.epsilons([delta])[0] < of_plan.epsilons([delta])[0]
+    return of_budget if smaller else of_plan
 
 
 def anytime_claim(

@@ -9,13 +9,14 @@ import numpy as np
 
 from bayesdp import properties
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.spending import BudgetBound
 from bayesdp.guarantees.clip_bound import ClipBound
 
 _EPSILONS = np.geomspace(1, 1024, 2000)  # epsilons of one row, as multiples of its worst case
 _LEAST_DELTA = 1e-11  # below this delta profiles are no better than Rényi divergences
 
 
-def rows_claim(clip_bound: ClipBound | None, everyone: Claim, rows: int) -> Claim:
+def rows_claim(clip_bound: ClipBound | BudgetBound | None, everyone: Claim, rows: int) -> Claim:
     """Return the claim for everyone with up to ``rows`` rows, at the same delta as ``everyone``.
 
     A single row satisfies (epsilon, delta(epsilon))-DP for every epsilon. The result uses the smallest epsilon of a

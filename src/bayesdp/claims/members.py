@@ -26,6 +26,7 @@ import numpy as np
 
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.spending import BudgetBound
 from bayesdp.formatting import percent, percent_up
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
@@ -60,7 +61,11 @@ def probability_with(without: FloatArray, profile: Profile, largest: float) -> F
 
 
 def member_claims(
-    figures: RecordFigures, bound: ClipBound | None, shares: Sequence[float], delta: float, worst_case: Claim
+    figures: RecordFigures,
+    bound: ClipBound | BudgetBound | None,
+    shares: Sequence[float],
+    delta: float,
+    worst_case: Claim,
 ) -> tuple[Claim, ...]:
     """Return for each share what holds for a random member with that probability; ``bound`` is that of everyone."""
     records = len(figures.ex_post_in)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any, cast
 
 from bayesdp import validation
@@ -79,6 +80,11 @@ class DeclaredPlan:
         """How many steps are planned in all."""
         return sum(stage.steps for stage in self.stages)
 
+    @property
+    def ends(self) -> list[int]:
+        """The number of the last step of each stage."""
+        return list(accumulate(stage.steps for stage in self.stages))
+
     def repeated_steps(self) -> list[RepeatedStep]:
         """Return the planned steps as (noise multiplier, sampling rate, steps)."""
         return [(stage.noise_multiplier, stage.sample_rate, stage.steps) for stage in self.stages]
@@ -90,7 +96,7 @@ class DeclaredPlan:
         dominated by the plan, however its settings were chosen (dominating pairs compose adaptively; Zhu, Dong & Wang
         2022, "Optimal accounting of differential privacy via characteristic function", Theorem 10).
         """
-        ends = [sum(stage.steps for stage in self.stages[: number + 1]) for number in range(len(self.stages))]
+        ends = self.ends
         for stretch in stretches:
             first, last = stretch.first, stretch.first + stretch.steps - 1
             for stage, end in zip(self.stages, ends, strict=True):

@@ -27,6 +27,7 @@ from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
 from bayesdp.claims.statement import statement, to_html, to_markdown
 from bayesdp.formatting import confidence, finite_or_none
+from bayesdp.guarantees.clip_bound import ClipBound
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.profiles import Precision
@@ -45,8 +46,8 @@ class RunClaims(Sequence[Claim]):
 
     Attributes:
         worst_case: Classic differential privacy of the run, with the figures of each accountant.
-        everyone: The same as a claim: of the plan, or of the steps taken with the condition under which it is proved.
-        anytime: What holds for everyone however steps and settings were chosen; None if a plan covers the run.
+        everyone: The same as a claim: of the plan, of the budget, or of the steps taken with its condition.
+        anytime: What holds for everyone however steps and settings were chosen; None if a plan or budget covers it.
         for_rows: The claim for a person with several rows, if it was requested.
         shares: For each requested share the pair ``ex_post`` (sure for this run) and ``estimate``; see ``share``.
             Empty without audit records.
@@ -236,7 +237,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})
     guaranteed = guaranteed_clip_bound(ledger, figures.clip_bound)
     members = member_claims(figures, guaranteed, tuple(request.shares), delta, everyone) if records else ()
-    planned = guaranteed if records and kept_plan(ledger) is not None else None
+    plan = kept_plan(ledger) if records else None
     met = gate is not None and gate.met(ledger.costs([gate.chosen_order])[:, 0])
     batches = (bayesian.from_batches(ledger, delta=delta, gamma=gamma, worst_case=everyone),) if request.private else ()
     claims = RunClaims(
@@ -249,7 +250,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
         shares=shares,
         groups=groups,
         members=members,
-        levels=() if planned is None else level_claims(figures, planned, delta, everyone),
+        levels=() if plan is None else level_claims(figures, ClipBound.of(plan.repeated_steps()), delta, everyone),
         average=average_claim(figures, request, records, everyone),
         bayesian=bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),

@@ -92,6 +92,10 @@ def account(
         float, typer.Option(help="Failure probability of the paper's estimator, at each order.")
     ] = 1e-15,
     fixed_exposures: FixedExposures = False,
+    planned_steps: Annotated[
+        int | None,
+        typer.Option(help="Steps that were planned before the run began: the claim for everyone is that of the plan."),
+    ] = None,
     ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
     json_: Json = False,
     output: Output = None,
@@ -120,6 +124,7 @@ def account(
         fixed_exposures=fixed_exposures,
         groups=None if groups is None else read_groups(groups),
         rows=rows,
+        planned_steps=planned_steps,
         ledger=ledger,
         track=progress,
     )

@@ -24,15 +24,17 @@ def new_settings(
     keep_norms: bool = False,
     gate: str | None = None,
     plan: str | None = None,
+    budget: str | None = None,
     mixture: OrderMixture = WIDE_OUT,
     mixture_in: OrderMixture = WIDE_IN,
 ) -> dict[str, str]:
     """Check the settings of a new run and return them as text, as they are kept and hashed.
 
-    ``bayesdp.Ledger.create`` says what they mean. ``gate`` and ``plan`` are the texts that their ``to_json`` gave: the
-    ledger keeps them, and reads from them only how many audit records the gate is about. ``mixture`` has the orders at
-    which costs are kept along the run, ``mixture_in`` those for people who were in the data. Raises InvalidInputError
-    for a value that the file cannot hold, and if ids, groups and gate name different numbers of audit records.
+    ``bayesdp.Ledger.create`` says what they mean. ``gate``, ``plan`` and ``budget`` are the texts that their
+    ``to_json`` gave: the ledger keeps them, and reads from them only how many audit records the gate is about.
+    ``mixture`` has the orders at which costs are kept along the run, ``mixture_in`` those for people who were in the
+    data. Raises InvalidInputError for a value that the file cannot hold, and if ids, groups and gate name different
+    numbers of audit records.
     """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
@@ -62,6 +64,8 @@ def new_settings(
         settings["gate"] = gate
     if plan is not None:
         settings["plan"] = plan
+    if budget is not None:
+        settings["budget"] = budget
     return settings
 
 
@@ -119,6 +123,11 @@ class RunDescription:
     def declared_plan(self) -> str | None:
         """The plan that was declared before the run, as the JSON text that is kept, if there is one."""
         return self._settings.get("plan")
+
+    @property
+    def declared_budget(self) -> str | None:
+        """The budget that was declared before the run, as the JSON text that is kept, if there is one."""
+        return self._settings.get("budget")
 
     @property
     def mixture(self) -> OrderMixture:

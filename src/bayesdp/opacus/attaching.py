@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+from bayesdp.claims.budget import Budget
 from bayesdp.claims.plan import Plan
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.opacus.accountant import AccountantHook
@@ -30,7 +31,7 @@ def watch(
     every: int = 1,
     between: Literal["clip", "last"] = "clip",
     audit_batch: int = 128,
-    budget: StopWhen | None = None,
+    budget: StopWhen | Budget | None = None,
     live: bool = False,
     steps: int | None = None,
 ) -> Watch:
@@ -52,8 +53,9 @@ def watch(
         between: At the other steps audit records are charged at the clip bound ("clip": a bound still), or as at the
             last step with norms ("last": claims that rest on them are then estimates).
         audit_batch: How many audit records go through the model at once.
-        budget: ``StopWhen`` of the same ledger. Before the step that would exceed it, training ends: the loader yields
-            no more batches, further steps change nothing, and BudgetReachedWarning is issued once.
+        budget: ``StopWhen`` of the same ledger; for the path of a new one a ``Budget``, which is then declared in it
+            and is the claim for everyone. Before the step that would exceed it, training ends: the loader yields no
+            more batches, further steps change nothing, and BudgetReachedWarning is issued once.
         live: Whether to show on a terminal what the run has cost so far.
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
@@ -65,7 +67,10 @@ def watch(
     check_layers(model)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
-    if budget is not None and budget.ledger is not ledger:
+    declared = budget if isinstance(budget, Budget) else None
+    if declared is not None and isinstance(ledger, Ledger):
+        raise refuse("budget", budget, "StopWhen of the ledger that is given; declare it in Ledger.create(budget=...)")
+    if declared is None and budget is not None and getattr(budget, "ledger", None) is not ledger:
         raise refuse("budget", budget, "StopWhen of the ledger that is given")
     if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
@@ -84,9 +89,10 @@ def watch(
         )
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
-    opened = Ledger.create(ledger, plan=plan) if owned else ledger
+    opened = Ledger.create(ledger, plan=plan, budget=declared) if owned else ledger
+    stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
     view = LiveView(opened) if live else None
-    return Watch(model, optimizer, sampling, clipping, opened, records, between, budget, owned=owned, live=view)
+    return Watch(model, optimizer, sampling, clipping, opened, records, between, stopping, owned=owned, live=view)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:

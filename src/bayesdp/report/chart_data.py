@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.claims.everyone import guaranteed_clip_bound, kept_plan, ledger_clip_bound
+from bayesdp.claims.everyone import guaranteed_clip_bound, kept_budget, kept_plan, ledger_clip_bound
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import finite_or_none
@@ -111,7 +111,7 @@ def over_training(
     bounds = [ledger_clip_bound(ledger, through=point) for point in points]
     lowest = [None if bound is None else float(bound.mixture_costs(ledger.mixture)[0]) for bound in bounds]
     everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
-    if kept_plan(ledger) is not None:  # what is guaranteed does not depend on how far the run has come
+    if kept_plan(ledger) or kept_budget(ledger):  # what is guaranteed does not depend on how far the run has come
         everyone = [_finite(figures.worst_case)] * len(points)
     elif everyone:
         everyone[-1] = _finite(figures.worst_case)
