@@ -147,11 +147,12 @@ def gaussian_tpr(mu: Any, fpr: Any) -> FloatArray:
 
 def attacker_sentence(risk: Risk, at_most: str = "at most") -> str:
     """Return in a sentence how many of the people in the data an attacker finds; true-positive rates are rounded up."""
-    rates = [
-        f"{percent(fpr)} false alarms finds {at_most} {percent_digits(tpr)} of the people who were in the data"
-        for fpr, tpr in sorted(zip(risk.fpr, risk.tpr, strict=True), reverse=True)
-    ]
-    return f"An attacker who accepts {', and one who accepts '.join(rates)}."
+    (fpr, tpr), *others = sorted(zip(risk.fpr, risk.tpr, strict=True), reverse=True)
+    more = "".join(
+        f", and one who accepts {percent(rate)} {at_most} {percent_digits(reached)}" for rate, reached in others
+    )
+    found = f"{percent(fpr)} false alarms finds {at_most} {percent_digits(tpr)} of the people who were in the data"
+    return f"An attacker who accepts {found}{more}."
 
 
 def smaller(first: RecordRisks, second: RecordRisks) -> RecordRisks:
@@ -189,10 +190,11 @@ def _dominating(slopes: FloatArray, deltas: FloatArray, slack: float) -> FloatAr
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         at_centre = np.where(np.isinf(slopes), 1.0, (slopes + deltas) / (1 + slopes))  # on the diagonal t = 1 - a
-        first = np.argmin(at_centre, axis=1)
-        centre = 1 - np.take_along_axis(at_centre, first[:, None], axis=1)
+        first: NDArray[np.intp] = np.argmin(at_centre, axis=1)[:, None]
+        centre = 1 - np.take_along_axis(at_centre, first, axis=1)
         change: FloatArray = (deltas[:, :-1] - deltas[:, 1:]) / np.diff(slopes)
-        walked: NDArray[np.bool_] = (np.arange(change.shape[1]) >= first[:, None]) & (deltas[:, :-1] > slack)
+        reached: NDArray[np.bool_] = np.greater_equal(np.arange(len(slopes) - 1), first)
+        walked = np.logical_and(reached, deltas[:, :-1] > slack)
         change = np.minimum.accumulate(np.where(walked, np.minimum(change, centre), centre), axis=1)
         height = np.maximum(slopes[:-1] * change + deltas[:, :-1], slopes[1:] * change + deltas[:, 1:])
         mus = ndtri(np.minimum(height * (1 + 2.0**-48), 1.0)) - ndtri(change * (1 - 2.0**-48))
