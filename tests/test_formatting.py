@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesdp.formatting import confidence, finite_or_none, percent, percent_up, round_up
+from bayesdp.formatting import confidence, finite_or_none, percent, percent_digits, percent_up, round_up
 
 
 @given(st.floats(1e-12, 1e6), st.integers(1, 6))
@@ -43,3 +43,10 @@ def test_confidence_is_rounded_down_by_at_most_a_tenth_of_gamma(gamma):
 
 def test_what_json_cannot_express_is_none():
     assert [finite_or_none(value) for value in (0.5, math.inf, -math.inf, math.nan)] == [0.5, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0004012, "0.0402 %"), (0.05, "5 %"), (1e-9, "0.0000001 %"), (1.0, "100 %"), (0, "0 %")]
+)
+def test_small_percentages_keep_their_digits(value, text):
+    assert percent_digits(value) == text

@@ -15,6 +15,10 @@ from bayesdp.claims.run_claims import RunClaims as RunClaims
 from bayesdp.claims.stopping import StopWhen as StopWhen
 from bayesdp.guarantees.calibration import Calibration as Calibration
 from bayesdp.guarantees.calibration import calibrate as calibrate
+from bayesdp.guarantees.risk_calibration import RiskCalibration as RiskCalibration
+from bayesdp.guarantees.risk_calibration import calibrate_risk as calibrate_risk
+from bayesdp.guarantees.trade_off import Risk as Risk
+from bayesdp.guarantees.trade_off import attack_risk as attack_risk
 from bayesdp.guarantees.worst_case import WorstCase as WorstCase
 from bayesdp.guarantees.worst_case import epsilon as epsilon
 from bayesdp.guarantees.worst_case import from_dp_event as from_dp_event

@@ -35,6 +35,11 @@ def percent_up(probability: float) -> str:
     return f"{math.ceil(1000 * probability) / 10:g} %"
 
 
+def percent_digits(probability: float, digits: int = 3) -> str:
+    """Write a probability in per cent with ``digits`` significant digits, never below it: 0.0004012 is "0.0402 %"."""
+    return f"{Decimal(round_up(100 * probability, digits)):f} %"
+
+
 def confidence(gamma: float) -> str:
     """Write 1 - gamma in per cent, rounded down: "99 %", "99.9999 %".
 

@@ -11,10 +11,11 @@ from scipy.stats import binom, norm
 
 from bayesdp import Ledger, Plan
 from bayesdp.claims.everyone import everyone_claim
-from bayesdp.claims.members import LEVELS, level_claims, member_claims, probability_with
+from bayesdp.claims.members import LEVELS, level_claims, member_claims
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import NO_AUDIT
 from bayesdp.guarantees.clip_bound import ClipBound, worst_case_of_many
+from bayesdp.guarantees.trade_off import probability_with
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 
 # The bound on probabilities
@@ -23,8 +24,8 @@ from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 @given(st.floats(1e-6, 0.999), st.floats(0.01, 4.0))
 def test_an_event_can_become_this_probable_and_no_more(without, mu):
     """1 - f(a) = Phi(Phi^-1(a) + mu) for a Gaussian: the bound is never below it, and close."""
-    epsilon = float(gaussian_epsilon(mu, 1e-9))
-    bound = float(probability_with(np.array([without]), lambda at: gaussian_delta(mu, at), epsilon)[0])
+    epsilons = np.linspace(0, float(gaussian_epsilon(mu, 1e-9)), 128)
+    bound = float(probability_with(np.array(without), epsilons, gaussian_delta(mu, epsilons)))
     truth = norm.cdf(norm.ppf(without) + mu)
     assert truth <= bound * (1 + 1e-9)
     assert bound <= min(1.0, truth * 1.05 + 1e-6)
@@ -110,12 +111,10 @@ def test_levels_against_an_adversary_that_is_known_exactly(mu, level, threshold)
     out, inside = norm.sf(threshold), norm.sf(threshold - exposure)
     for allowed in (0, 2, 10, 25):
         others = binom.cdf(allowed, records, out)
-        profile = float(gaussian_epsilon(exposure, 1e-9))
-        bound = probability_with(
-            np.array([(allowed + 1) / (records + 1)]), lambda at: gaussian_delta(exposure, at), profile
-        )
+        epsilons = np.linspace(0, float(gaussian_epsilon(exposure, 1e-9)), 128)
+        bound = probability_with(np.array((allowed + 1) / (records + 1)), epsilons, gaussian_delta(exposure, epsilons))
         assert out * others <= (allowed + 1) / (records + 1)
-        assert inside * others <= float(bound[0])
+        assert inside * others <= float(bound)
 
 
 # Claims

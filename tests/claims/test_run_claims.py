@@ -114,7 +114,7 @@ def test_all_forms_say_every_claim(claims):
     assert str(claims) == statement
     numbered = [line for line in statement.splitlines() if line[0:1].isdigit()]
     assert numbered == [f"{n}. {claim.headline(with_kind=True)}" for n, claim in enumerate(claims, start=1)]
-    assert markdown.count("|---|---|") == html.count("<table>") == len(claims)
+    assert markdown.count("|---|---|") == html.count("<table>") == len(claims) + len(claims.risk.all())
     for claim in claims:
         assert claim.figure() in html
         assert claim.figure() in markdown.replace("\\", "")
@@ -122,7 +122,9 @@ def test_all_forms_say_every_claim(claims):
 
 def test_plain_values_are_json(claims):
     values = json.loads(json.dumps(claims.to_dict(), allow_nan=False))
-    assert set(values) == {"worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows"}
+    assert set(values) == {
+        *("worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
+    }
     assert values["bayesian"]["epsilon"] == claims.bayesian.epsilon
     half = values["shares"][0]
     assert (half["epsilon"], half["estimate_epsilon"]) == (

@@ -30,6 +30,39 @@ def test_calibrate():
     assert 4.95 <= values["epsilon"] <= 5
 
 
+RISK = ("calibrate", "--sample-rate", 0.1, "--steps", 50)
+
+
+def test_calibrate_to_a_risk():
+    values = strict_json(run(*RISK, "--tpr", 0.05, "--fpr", 0.01, "--json").stdout)
+    rates = {"noise_multiplier", "target_tpr", "fpr", "tpr", "advantage", "mu"}
+    assert set(values) == {*rates, "epsilon", "delta", "accountant", "rdp_epsilon", "pld_epsilon"}
+    assert 0.0499 < values["tpr"] <= values["target_tpr"] == 0.05
+    text = run(*RISK, "--tpr", 0.05, "--fpr", 0.01).stdout
+    assert "who accepts 1 % false alarms finds at most 5 % of the people who were in the data" in text
+    assert "For everyone: epsilon = " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "quoted"),
+    [
+        (["--tpr", 0.01, "--fpr", 0.01], "tpr=0.01: expected a rate above fpr=0.01"),
+        (["--tpr", 1.0, "--fpr", 0.01], "tpr=1.0"),
+        (["--tpr", 0.5, "--fpr", 0], "fpr=0"),
+        (["--tpr", 0.5, "--fpr", "nan"], "fpr=nan"),
+        (["--tpr", 0.5], "target='tpr': expected either --target-epsilon, or --tpr and --fpr"),
+        (["--tpr", 0.5, "--fpr", 0.1, "--target-epsilon", 1], "target='target_epsilon, tpr, fpr'"),
+        ([], "target=None"),
+    ],
+)
+def test_bad_targets_are_one_line(options, quoted):
+    result = run(*RISK, *options)
+    assert result.returncode == 2
+    assert quoted in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stdout == ""
+
+
 def test_the_output_file_is_the_printed_json(tmp_path):
     target = tmp_path / "result.json"
     printed = run(*EPSILON, "--json", "-o", target).stdout
@@ -40,7 +73,7 @@ def test_the_output_file_is_the_printed_json(tmp_path):
 def test_account(norms):
     result = run(*account(norms, "--json"))
     values = strict_json(result.stdout)
-    assert set(values) == {"worst_case", "bayesian", "shares", "average"}
+    assert set(values) == {"worst_case", "bayesian", "shares", "average", "risk"}
     assert values["bayesian"]["kind"] == "model-based"
     assert values["bayesian"]["epsilon"] > 0
     assert values["bayesian"]["lambda"] >= 1
@@ -125,7 +158,7 @@ def test_account_prints_all_of_it(folder):
 def test_account_as_json(folder):
     options = ["--groups", folder / "groups.txt", "--shares", ".5,.9,.999", "--gamma", 0.05, "--rows", 2, "--json"]
     values = strict_json(run(*account(folder / "norms.npy", *options)).stdout)
-    assert set(values) == {"worst_case", "bayesian", "shares", "average", "groups", "rows"}
+    assert set(values) == {"worst_case", "bayesian", "shares", "average", "groups", "rows", "risk"}
     half, ninety, all_but = values["shares"]
     assert set(half) == {"share", "epsilon", "estimate_epsilon", "gamma", "direction", "records", "reason"}
     assert 0 < half["estimate_epsilon"] < half["epsilon"]

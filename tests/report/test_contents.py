@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from bayesdp import Ledger
+from bayesdp.claims.risk import MEANING
+from bayesdp.formatting import percent_digits
 from bayesdp.report import write_report
 from bayesdp.report.contents import report_contents
 from bayesdp.report.page import render
@@ -162,3 +164,15 @@ def test_claims_of_an_earlier_step_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"claims\.seal=.*: expected .*make the claims again"):
         write_report(ledger, tmp_path / "report.html", claims=claims)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_says_what_an_attacker_gains():
+    ledger = Ledger()
+    for _ in range(5):
+        ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, audit=np.full(500, 0.5))
+    contents = report_contents(ledger)
+    assert contents.risk == ledger.claims().risk
+    page = render(contents)
+    shown = percent_digits(contents.risk.everyone.risk.tpr[1])
+    assert f"<td>For everyone</td><td>{percent_digits(contents.risk.everyone.risk.tpr[0])}</td><td>{shown}</td>" in page
+    assert MEANING in page

@@ -9,6 +9,7 @@ ex_post.py          what a finished run has cost, however its steps depended on 
 average.py          the population on average; epsilon_walk.py: the walk down a fixed grid of epsilons behind it
 bayesian.py         the paper's estimate
 group_rows.py       the worst case for a person with several rows
+risk.py             what an attacker gets, beside epsilon
 gate.py             a promise declared before the run
 stopping.py         whether the next step may still be taken
 account.py          all claims from a table of norms

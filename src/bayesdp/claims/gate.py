@@ -23,12 +23,14 @@ import numpy as np
 
 from bayesdp import validation
 from bayesdp.claims.claim import Claim
-from bayesdp.claims.members import probability_with
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.formatting import percent
+from bayesdp.guarantees.trade_off import probability_with
 from bayesdp.ledger import StoredLedger
 from bayesdp.profiles.conversion import best_order, costs_for, record_deltas
 from bayesdp.validation import FloatArray, refuse
+
+_POINTS = 128  # epsilons at which the bound of the record in is computed; any are sound
 
 
 @dataclass(frozen=True)
@@ -129,13 +131,10 @@ class Gate:
             reason=None if met else "the gate declared before the run was not met",
             worst_case=worst_case,
         )
-        exceeding = probability_with(np.array([missed]), self._profile, 2 * self.epsilon)
-        inward = min(1.0, self.delta + float(exceeding[0]))
+        epsilons = np.linspace(0.0, min(2 * self.epsilon, 700.0), _POINTS)
+        deltas = record_deltas(np.array([[self.budget]]), np.array([self.chosen_order]), epsilons)[0]
+        inward = min(1.0, self.delta + float(probability_with(np.array(missed), epsilons, deltas)))
         return claim, claim.with_figure(claim.epsilon, delta=inward, direction="record in")
-
-    def _profile(self, epsilons: FloatArray) -> FloatArray:
-        """Return delta at epsilons [G] of a run that costs a record at most the budget, [G]."""
-        return record_deltas(np.array([[self.budget]]), np.array([self.chosen_order]), epsilons)[0]
 
     def to_json(self) -> str:
         """Return the gate as text for the settings of a ledger."""

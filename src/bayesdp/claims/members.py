@@ -19,16 +19,16 @@ profile of B itself. It is smaller than that of everyone, so levels are useful w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.record_figures import RecordFigures
-from bayesdp.claims.spending import BudgetBound
 from bayesdp.formatting import percent, percent_up
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
+from bayesdp.guarantees.trade_off import Guarantee, probability_with
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 from bayesdp.profiles.conversion import record_deltas, record_epsilons
 from bayesdp.validation import FloatArray
@@ -39,30 +39,14 @@ LIKE_THE_AUDIT = (
     "the people trained on and the audit records were drawn from the same population, independently of each other"
 )
 NOT_USED = "the audit records were not used to train, choose or stop"
-_POINTS = 128
+_POINTS = 128  # epsilons at which the bound is computed; any are sound
 _NO_GUARANTEE = "there is no guarantee for everyone to start from"
 _TOO_FEW = "there are too few audit records for this share of the people trained on"
-
-Profile = Callable[[FloatArray], FloatArray]
-"""delta at epsilons [G], [G]: an upper bound in both directions."""
-
-
-def probability_with(without: FloatArray, profile: Profile, largest: float) -> FloatArray:
-    """Return upper bounds of an event's probability with a record in the data, [n], from those without it, [n].
-
-    The least, over epsilon, of e^epsilon a + delta(epsilon) and of 1 - e^-epsilon (1 - a - delta(epsilon)), on a grid
-    from 0 to ``largest``: sound at every point. The first bounds the event, the second its complement.
-    """
-    epsilons = np.linspace(0.0, min(largest, 700.0), _POINTS)
-    deltas, events = profile(epsilons), np.asarray(without)[:, None]
-    direct = np.exp(epsilons) * events + deltas
-    opposite = 1 - np.exp(-epsilons) * (1 - events - deltas)
-    return np.minimum(np.minimum(direct, opposite).min(axis=1) * (1 + 2.0**-48), 1.0)
 
 
 def member_claims(
     figures: RecordFigures,
-    bound: ClipBound | BudgetBound | None,
+    bound: Guarantee | None,
     shares: Sequence[float],
     delta: float,
     worst_case: Claim,
@@ -85,7 +69,8 @@ def member_claims(
     if bound is None or math.isinf(worst_case.epsilon):
         return tuple(replace(claim, share=share, reason=_NO_GUARANTEE) for share in shares)
     exceeding = 1 - np.arange(1, records + 1) / (records + 1)
-    with_them = probability_with(exceeding, lambda at: bound.deltas(at, delta), worst_case.epsilon)
+    epsilons = np.linspace(0.0, worst_case.epsilon, _POINTS)
+    with_them = probability_with(exceeding, epsilons, bound.deltas(epsilons, delta))
     ordered = np.sort(figures.ex_post_in)
     listed: list[Claim] = []
     for share in shares:
@@ -106,8 +91,10 @@ def level_claims(figures: RecordFigures, planned: ClipBound, delta: float, worst
     for level in LEVELS:
         budget = planned.costs * level
         exceed = int(np.count_nonzero((figures.costs > budget).any(axis=1)))
-        epsilon, profile = _at_level(planned, budget, delta)
-        most = float(probability_with(np.array([(exceed + 1) / (records + 1)]), profile, 2 * epsilon)[0])
+        epsilon = _epsilon_of(planned, budget, delta)
+        epsilons = np.linspace(0.0, 2 * epsilon, _POINTS)
+        deltas = _deltas_of(planned, budget, epsilons)
+        most = float(probability_with(np.array((exceed + 1) / (records + 1)), epsilons, deltas))
         claim = Claim(
             epsilon=epsilon,
             delta=delta,
@@ -129,11 +116,20 @@ def level_claims(figures: RecordFigures, planned: ClipBound, delta: float, worst
     return tuple(listed)
 
 
-def _at_level(planned: ClipBound, budget: FloatArray, delta: float) -> tuple[float, Profile]:
-    """Return epsilon and profile of a run that costs a record at most ``budget`` [L], however it is steered."""
+def _epsilon_of(planned: ClipBound, budget: FloatArray, delta: float) -> float:
+    """Return epsilon of a run that costs a record at most ``budget`` [L], however it is steered."""
     if planned.unsampled:
-        exposure = math.sqrt(budget[0]) * (1 + 2.0**-50)  # the cost at order 1 is the sum of squared exposures
-        return float(gaussian_epsilon(exposure, delta)), lambda at: gaussian_delta(exposure, at)
-    costs = budget[None]
-    epsilon = float(record_epsilons(costs, CLIP_BOUND_LAMBDAS, delta)[0])
-    return epsilon, lambda at: record_deltas(costs, CLIP_BOUND_LAMBDAS, at)[0]
+        return float(gaussian_epsilon(_exposure(budget), delta))
+    return float(record_epsilons(budget[None], CLIP_BOUND_LAMBDAS, delta)[0])
+
+
+def _deltas_of(planned: ClipBound, budget: FloatArray, epsilons: FloatArray) -> FloatArray:
+    """Return the profile of such a run, in both directions, [G]."""
+    if planned.unsampled:
+        return gaussian_delta(_exposure(budget), epsilons)
+    return record_deltas(budget[None], CLIP_BOUND_LAMBDAS, epsilons)[0]
+
+
+def _exposure(budget: FloatArray) -> float:
+    """Return the exposure of all steps together, without sampling: the cost at order 1 is the sum of squares."""
+    return math.sqrt(budget[0]) * (1 + 2.0**-50)

@@ -12,6 +12,7 @@ from bayesdp.claims.everyone import ledger_clip_bound
 from bayesdp.claims.ex_post import Form, ex_post_epsilons
 from bayesdp.claims.step_kinds import exposure_counts
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS
+from bayesdp.guarantees.trade_off import RecordRisks, gaussian_risks, profile_risks
 from bayesdp.ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
@@ -21,6 +22,7 @@ from bayesdp.validation import FloatArray
 _MIDDLE = 8.0  # the order at which rounding to a few kinds of steps should add little
 _FURTHER = 0.6  # profiles often support an average epsilon smaller than Rényi divergences do, by about this factor
 _COARSER_GRID = 1e-3  # spacing of epsilons, for a table of many deltas
+_EVERY = 4  # of the walk: the epsilons that risk is computed from
 
 
 class RecordFigures:
@@ -116,7 +118,7 @@ class RecordFigures:
 
     def deltas(self, steps: int) -> FloatArray:
         """Return every audit record's delta at the first ``steps`` epsilons of the walk, [m, g]."""
-        first = self._first[1]
+        first = self._first[1][:, : self.plausible_points]
         known = first.shape[1]
         if steps <= known:
             return first[:, :steps]
@@ -132,9 +134,29 @@ class RecordFigures:
             low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
         return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
 
+    def risks(self, fpr: Sequence[float]) -> RecordRisks:
+        """Return what an attacker gets about each audit record, as if its exposures had been fixed before the run.
+
+        Errs upwards: exact without sampling, otherwise from a grid of about 230 epsilons.
+        """
+        if self._unsampled:
+            return gaussian_risks(self._exposures, fpr)
+        rising = self._first[1][:, self.plausible_points :]
+        return profile_risks(self._risk_epsilons, rising, fpr, self._delta)
+
+    @property
+    def _risk_epsilons(self) -> FloatArray:
+        """Epsilons for risk: 0 and some of the walk, rising."""
+        return np.unique(np.append(self.walk[::_EVERY], 0.0))
+
     @cached_property
     def _first(self) -> tuple[FloatArray, FloatArray]:
-        return self._profiles_at(self.walk[: self.plausible_points])
+        """Epsilons at delta, and deltas at the plausible part of the walk and then at ``_risk_epsilons``.
+
+        One pass over all records serves both.
+        """
+        points = self.walk[: self.plausible_points]
+        return self._profiles_at(points if self._unsampled else np.append(points, self._risk_epsilons))
 
     @property
     def _exposures(self) -> FloatArray:

@@ -24,6 +24,7 @@ from bayesdp.claims.group_rows import rows_claim
 from bayesdp.claims.members import level_claims, member_claims
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
+from bayesdp.claims.risk import RunRisk, run_risk
 from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
 from bayesdp.claims.statement import statement, to_html, to_markdown
 from bayesdp.formatting import confidence, finite_or_none
@@ -58,6 +59,7 @@ class RunClaims(Sequence[Claim]):
         bayesian: The paper's claim, which relies on one.
         gate: The claims (record out, record in) of the gate that was declared before the run; empty without a gate.
         private: What was computed from training members; empty unless it was requested.
+        risk: What an attacker gets: ``risk.everyone`` and ``risk.share(0.99)``, each a ``RiskClaim``.
         request: What was asked for.
         seal: The seal of the ledger when the claims were made.
         figures: Costs and profiles of the audit records, from which the claims were made.
@@ -75,6 +77,7 @@ class RunClaims(Sequence[Claim]):
     bayesian: Claim
     gate: tuple[Claim, ...]
     private: tuple[Claim, ...]
+    risk: RunRisk
     request: ClaimRequest = field(compare=False, repr=False)
     seal: str = field(compare=False, repr=False)
     figures: RecordFigures = field(compare=False, repr=False)
@@ -125,19 +128,19 @@ class RunClaims(Sequence[Claim]):
         return iter(self.all())
 
     def statement(self) -> str:
-        """Return all claims in words, one per line, and below them what they rest on."""
-        return statement(self)
+        """Return all claims in words, one per line, below them what they rest on, and what an attacker gains."""
+        return f"{statement(self)}\n\n{self.risk.statement()}"
 
     def __str__(self) -> str:
         return self.statement()
 
     def to_markdown(self) -> str:
         """Return all claims as Markdown tables for a model card."""
-        return to_markdown(self)
+        return f"{to_markdown(self)}\n{self.risk.to_markdown()}"
 
     def _repr_html_(self) -> str:
         """Return all claims as tables for a notebook."""
-        return to_html(self)
+        return to_html(self) + self.risk.to_html()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values for JSON; a figure that cannot be claimed is None, with a reason."""
@@ -146,6 +149,7 @@ class RunClaims(Sequence[Claim]):
             "bayesian": {**_figures(self.bayesian), "lambda": self.bayesian.order},
             "shares": [_share_figures(pair) for pair in self.shares],
             "average": {**_figures(self.average), "estimator": self.request.estimator},
+            "risk": self.risk.to_dict(),
         }
         if self.members:
             values["members"] = [_member_figures(claim) for claim in self.members]
@@ -240,6 +244,10 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     plan = kept_plan(ledger) if records else None
     met = gate is not None and gate.met(ledger.costs([gate.chosen_order])[:, 0])
     batches = (bayesian.from_batches(ledger, delta=delta, gamma=gamma, worst_case=everyone),) if request.private else ()
+    risk_gamma = shares[0].estimate.gamma if shares else request.gamma
+    risk = run_risk(
+        figures, guaranteed, everyone, tuple(request.shares), gamma=risk_gamma, records=records, caveats=caveats
+    )
     claims = RunClaims(
         worst_case=worst,
         everyone=everyone,
@@ -255,6 +263,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
         bayesian=bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=batches,
+        risk=risk,
         request=request,
         seal=ledger.seal,
         figures=figures,

@@ -81,7 +81,8 @@ def claims(
             rows=rows,
         )
     words = result.to_markdown() if markdown else result.statement()
-    show_result({"ledger": str(ledger), "claims": [claim.to_dict() for claim in result]}, words, json_, output)
+    values = {"ledger": str(ledger), "claims": [claim.to_dict() for claim in result], "risk": result.risk.to_dict()}
+    show_result(values, words, json_, output)
 
 
 def verify(

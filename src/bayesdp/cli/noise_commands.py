@@ -44,20 +44,44 @@ def epsilon(
 
 
 def calibrate(
-    target_epsilon: Annotated[float, typer.Option(help="The worst-case epsilon that must not be exceeded.")],
     sample_rate: SampleRate,
     steps: Steps,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="The worst-case epsilon that must not be exceeded; or give --tpr and --fpr.")
+    ] = None,
+    tpr: Annotated[
+        float | None, typer.Option(help="The true-positive rate that no attacker may exceed, above --fpr.")
+    ] = None,
+    fpr: Annotated[
+        float | None, typer.Option(help="The false-positive rate that the attacker accepts, such as 0.01.")
+    ] = None,
     delta: Delta = 1e-5,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """Find the noise multiplier that a target epsilon needs, rounded to the safe side.
+    """Find the noise multiplier that a target needs, rounded to the safe side.
+
+    The target is a worst-case epsilon, or the share of people in the data whom an attacker may find at a given rate of
+    false alarms.
 
     Example: bayesdp calibrate --target-epsilon 2 --sample-rate 0.01 --steps 1000
-    """
-    from bayesdp.guarantees.calibration import calibrate as compute
 
-    result = compute(target_epsilon=target_epsilon, sample_rate=sample_rate, steps=steps, delta=delta)
+    Example: bayesdp calibrate --tpr 0.05 --fpr 0.01 --sample-rate 0.01 --steps 1000
+    """
+    from bayesdp.validation import refuse
+
+    if target_epsilon is not None and tpr is None and fpr is None:
+        from bayesdp.guarantees.calibration import calibrate as compute
+
+        result = compute(target_epsilon=target_epsilon, sample_rate=sample_rate, steps=steps, delta=delta)
+    elif target_epsilon is None and tpr is not None and fpr is not None:
+        from bayesdp.guarantees.risk_calibration import calibrate_risk
+
+        result = calibrate_risk(tpr=tpr, fpr=fpr, sample_rate=sample_rate, steps=steps, delta=delta)
+    else:
+        given = {"target_epsilon": target_epsilon, "tpr": tpr, "fpr": fpr}
+        names = ", ".join(name for name, value in given.items() if value is not None)
+        raise refuse("target", names or None, "either --target-epsilon, or --tpr and --fpr")
     show_result(result.to_dict(), result.statement(), json_, output)
 
 

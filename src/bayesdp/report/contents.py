@@ -13,6 +13,7 @@ import numpy as np
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.request import DEFAULT_SHARES
+from bayesdp.claims.risk import RunRisk
 from bayesdp.formatting import finite_or_none
 from bayesdp.ledger import CAVEATS, StoredLedger
 from bayesdp.report.cards import Card, cards, lead
@@ -43,6 +44,8 @@ class Contents:
     facts: list[tuple[str, str]]
     claims: list[Claim]
     "All claims except those about groups, which have a table of their own."
+    risk: RunRisk
+    "What an attacker gains, for everyone and for shares."
     delta: float
     gamma: float
     shares: dict[str, Any]
@@ -95,6 +98,7 @@ def report_contents(
         cards=cards(claims, table, SHARES),
         facts=_facts(ledger),
         claims=replace(claims, groups={}).all(),
+        risk=claims.risk,
         delta=request.delta,
         gamma=request.gamma,
         shares=_by_share(claims, request.gamma) if ledger.audit_records else {},

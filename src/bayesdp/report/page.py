@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from bayesdp.claims.risk import MEANING, RiskClaim
 from bayesdp.claims.statement import statement
-from bayesdp.formatting import confidence, percent, round_up
+from bayesdp.formatting import confidence, percent, percent_digits, round_up
+from bayesdp.guarantees.trade_off import FALSE_POSITIVE_RATES
 from bayesdp.optional import needs
 from bayesdp.report.chart_data import Column
 from bayesdp.report.contents import SHARES, Contents
@@ -69,6 +71,15 @@ def render(page: Contents) -> str:
         page=page,
         charts=_charts(page),
         statement=statement(page.claims),
+        risk_meaning=MEANING,
+        risk_heads=[
+            "",
+            *(f"found at {percent(rate)} false alarms" for rate in FALSE_POSITIVE_RATES),
+            "advantage",
+            "mu",
+            "kind",
+        ],
+        risk_lines=[_risk_line(claim) for claim in page.risk.all()],
         at_delta=_at_delta(page),
         surely=confidence(page.gamma),
         place=page.by_delta.deltas.index(page.delta),
@@ -92,6 +103,14 @@ def _json(data: dict[str, Any]) -> str:
     """Return JSON in which no HTML tag can begin or end."""
     text = json.dumps(data, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _risk_line(claim: RiskClaim) -> list[str]:
+    risk = claim.risk
+    if risk is None:
+        return [claim.for_whom(), *["–"] * (len(FALSE_POSITIVE_RATES) + 2), f"no claim: {claim.reason}"]
+    rates = [percent_digits(rate) for rate in risk.tpr]
+    return [claim.for_whom(), *rates, percent_digits(risk.advantage), round_up(risk.mu), claim.kind_words()]
 
 
 def _charts(page: Contents) -> list[Chart]:
