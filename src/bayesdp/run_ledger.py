@@ -57,6 +57,7 @@ class Ledger(StoredLedger):
         keep_norms: bool = False,
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
+        audit_used_for: str | None = None,
     ) -> None:
         """Create a ledger in memory, with the arguments of ``create``; it is gone when the process ends."""
         settings = new_settings(
@@ -67,6 +68,7 @@ class Ledger(StoredLedger):
             keep_norms=keep_norms,
             gate=_gate_text(gate),
             plan=None if plan is None else DeclaredPlan.of(plan).to_json(),
+            audit_used_for=audit_used_for,
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
 
@@ -82,6 +84,7 @@ class Ledger(StoredLedger):
         keep_norms: bool = False,
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
+        audit_used_for: str | None = None,
     ) -> Self:
         """Create a new ledger at ``path``, where there must be no file yet, and open it for writing.
 
@@ -97,6 +100,8 @@ class Ledger(StoredLedger):
             gate: A promise that is declared before the run; ``claims`` says whether it was met.
             plan: The steps that the run may take, and their settings, in one ``Plan`` or a list of stages. The claim
                 for everyone is then that of the plan, proved whenever the run ends and however that was decided.
+            audit_used_for: What the audit records were used for besides the audit, in words: "learning rate and number
+                of steps". Whatever rests on them being a fresh sample is then an estimate, everywhere, and says why.
 
         Raises:
             InvalidInputError: For bad input, and if ids, groups and gate name different numbers of audit records.
@@ -111,6 +116,7 @@ class Ledger(StoredLedger):
             keep_norms=keep_norms,
             gate=_gate_text(gate),
             plan=None if plan is None else DeclaredPlan.of(plan).to_json(),
+            audit_used_for=audit_used_for,
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
 

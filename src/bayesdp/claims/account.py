@@ -32,6 +32,7 @@ def account(
     groups: Sequence[str] | None = None,
     rows: int = 1,
     ledger: str | Path | None = None,
+    audit_used_for: str | None = None,
     track: Progress = iter,
 ) -> RunClaims:
     """Return the claims of a run, given the gradient norms of its audit records before clipping, [steps, records].
@@ -48,6 +49,7 @@ def account(
         paper_gamma: The failure probability of the paper's estimator, at each order.
         groups: The name of each record's group, for claims about shares of every group.
         ledger: The path of a new ledger file; by default the ledger is in memory only.
+        audit_used_for: What the audit records were used for besides the audit, as in ``Ledger.create``.
         track: A progress bar around the steps.
 
     ``delta``, ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are explained in
@@ -75,7 +77,8 @@ def account(
     validation.noise_multiplier(noise / clip)
     if groups is not None and len(groups) != steps.shape[1]:
         raise refuse("len(groups)", len(groups), f"a group for each of the {steps.shape[1]} records")
-    file = LedgerFile.create(MEMORY if ledger is None else checked_path(ledger), new_settings(audit_groups=groups))
+    settings = new_settings(audit_groups=groups, audit_used_for=audit_used_for)
+    file = LedgerFile.create(MEMORY if ledger is None else checked_path(ledger), settings)
     with StoredLedger(file) as kept:
         for row in track(list(steps)):
             kept.step(noise_std=noise, sample_rate=rate, clip=clip, audit=row, source="account")

@@ -28,6 +28,12 @@ from bayesdp.ledger import StoredLedger
 from bayesdp.profiles.conversion import best_order, costs_for
 from bayesdp.validation import FloatArray, refuse
 
+UNSEEN = (
+    "the audit records were drawn from the population and not used to train or to choose",
+    "before release, nothing was read from the audit records except whether the gate was still met",
+)
+"""What the gate assumes about the audit records."""
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -117,11 +123,7 @@ class Gate:
             f"{percent(self.share)}, gamma={self.gamma:g}",
             samples=self.records,
             order=self.chosen_order,
-            assumptions=(
-                "the audit records were drawn from the population and not used to train or to choose",
-                "before release, nothing was read from the audit records except whether the gate was still met",
-                "the run was made once, not repeated until the gate was met",
-            ),
+            assumptions=(*UNSEEN, "the run was made once, not repeated until the gate was met"),
             notes=("delta includes the share that is not covered and gamma.",),
             reason=None if met else "the gate declared before the run was not met",
             worst_case=worst_case,

@@ -16,6 +16,7 @@ from bayesdp.claims.everyone import (
     everyone_claim,
     guaranteed_clip_bound,
     guaranteed_worst_case,
+    ledger_caveats,
     resting_on,
 )
 from bayesdp.claims.gate import declared_gate
@@ -26,7 +27,7 @@ from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
 from bayesdp.claims.statement import statement, to_html, to_markdown
 from bayesdp.formatting import confidence, finite_or_none
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
+from bayesdp.ledger import Caveat, StoredLedger
 from bayesdp.profiles import Precision
 from bayesdp.validation import refuse
 
@@ -184,6 +185,7 @@ def _share_figures(pair: ShareClaims) -> dict[str, Any]:
         "epsilon": finite_or_none(sure.epsilon),
         "estimate_epsilon": finite_or_none(estimate.epsilon),
         "gamma": sure.gamma,
+        "kind": sure.kind,
         "direction": sure.direction,
         "records": sure.samples,
         "reason": sure.reason or estimate.reason,
@@ -198,7 +200,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     delta, gamma, records = request.delta, request.paper_gamma, ledger.audit_records
     gate = declared_gate(ledger)
     worst = guaranteed_worst_case(ledger, delta)
-    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    caveats = ledger_caveats(ledger)
     everyone = everyone_claim(worst, caveats)
     figures = RecordFigures(ledger, delta, worst.epsilon, precision)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})

@@ -93,6 +93,13 @@ def account(
     ] = 1e-15,
     fixed_exposures: FixedExposures = False,
     ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
+    audit_used_for: Annotated[
+        str | None,
+        typer.Option(
+            help="What the audit records were used for besides the audit, such as 'learning rate': claims that rest on "
+            "them are then estimates."
+        ),
+    ] = None,
     json_: Json = False,
     output: Output = None,
 ) -> None:
@@ -121,6 +128,7 @@ def account(
         groups=None if groups is None else read_groups(groups),
         rows=rows,
         ledger=ledger,
+        audit_used_for=audit_used_for,
         track=progress,
     )
     show_result(result.to_dict(), result.statement(), json_, output)

@@ -19,6 +19,8 @@ class Caveat:
     text: str
     weakens: Literal["nothing", "audit", "everything"]
     "``audit``: claims from audit records; ``everything``: also the claim for everyone."
+    contradicts: tuple[str, ...] = ()
+    "Assumptions of claims that it takes the place of; a claim that made one is an estimate, whatever its kind was."
 
 
 CAVEATS = {

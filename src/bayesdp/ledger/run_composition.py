@@ -36,7 +36,9 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
     ids, note = _common_ids(ledgers)
     runs = [run for ledger in ledgers for run in (ledger.composed_of or [_as_run(ledger)])]
     data = next((ledger.data for ledger in ledgers if ledger.data is not None), None)
-    settings = new_settings(audit_ids=ids, data=data, audit_groups=_groups(ledgers, ids))
+    settings = new_settings(
+        audit_ids=ids, data=data, audit_groups=_groups(ledgers, ids), audit_used_for=_audit_uses(ledgers)
+    )
     bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings |= {
         "composed_of": json.dumps(runs),
@@ -104,6 +106,11 @@ def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> lis
             return None
         by_ledger.append([groups[position] for position in _positions(ledger, ids).tolist()])
     return by_ledger[0] if all(groups == by_ledger[0] for groups in by_ledger) else None
+
+
+def _audit_uses(ledgers: Sequence[StoredLedger]) -> str | None:
+    """Return what the audit records were used for in any of the runs."""
+    return "; ".join(dict.fromkeys(ledger.audit_used_for for ledger in ledgers if ledger.audit_used_for)) or None
 
 
 def _as_run(ledger: StoredLedger) -> dict[str, object]:

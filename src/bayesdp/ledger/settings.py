@@ -23,6 +23,7 @@ def new_settings(
     keep_norms: bool = False,
     gate: str | None = None,
     plan: str | None = None,
+    audit_used_for: str | None = None,
 ) -> dict[str, str]:
     """Check the settings of a new run and return them as text, as they are kept and hashed.
 
@@ -56,6 +57,8 @@ def new_settings(
         settings["gate"] = gate
     if plan is not None:
         settings["plan"] = plan
+    if audit_used_for is not None:
+        settings["audit_used_for"] = _checked_use(audit_used_for)
     return settings
 
 
@@ -115,6 +118,11 @@ class RunDescription:
         return self._settings.get("plan")
 
     @property
+    def audit_used_for(self) -> str | None:
+        """What the audit records were used for besides the audit, as it was declared; None if for nothing."""
+        return self._settings.get("audit_used_for")
+
+    @property
     def composed_of(self) -> list[dict[str, Any]]:
         """The runs that this ledger was composed of (run, created, steps, seal, metadata); empty for a single run."""
         return json.loads(self._settings.get("composed_of", "[]"))
@@ -141,6 +149,13 @@ def checked_text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not _encodes(value):
         raise refuse(name, value, "text")
     return value
+
+
+def _checked_use(value: Any) -> str:
+    text = " ".join(checked_text("audit_used_for", value).split()).rstrip(" .;")
+    if not text:
+        raise refuse("audit_used_for", value, "what the audit records were used for, in words; None if for nothing")
+    return text
 
 
 def _checked_groups(groups: Any, audit_ids: Sequence[str | int] | None) -> list[str]:
