@@ -19,10 +19,7 @@ from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_trai
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
-_NAMES = {
-    "seed": "seed of the split",
-    "reproducible": "noise from a seed",
-}
+_NAMES = {"reproducible": "noise from a seed"}
 _DEEPEST = 3
 SHARES = DEFAULT_SHARES
 _FINE_SHARES = (*(round(0.05 * number, 2) for number in range(1, 20)), 0.97, 0.98, 0.99, 0.995, 0.999)
