@@ -127,7 +127,7 @@ def test_account_as_json(folder):
     values = strict_json(run(*account(folder / "norms.npy", *options)).stdout)
     assert set(values) == {"worst_case", "bayesian", "shares", "average", "groups", "rows"}
     half, ninety, all_but = values["shares"]
-    assert set(half) == {"share", "epsilon", "estimate_epsilon", "gamma", "direction", "records", "reason"}
+    assert set(half) == {"share", "epsilon", "estimate_epsilon", "gamma", "kind", "direction", "records", "reason"}
     assert 0 < half["estimate_epsilon"] < half["epsilon"]
     assert half["estimate_epsilon"] <= ninety["estimate_epsilon"] <= values["worst_case"]["epsilon"]
     assert half["direction"] == "record out"

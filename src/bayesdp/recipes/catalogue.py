@@ -79,6 +79,8 @@ class Recipe:
     choices: tuple[Choice, ...]
     tried: int | None = None
     "The number of configurations that were compared on validation rows; None if they were not counted."
+    before: str = "which to compare was found by hand on the same rows, not counted"
+    "How it was found what to compare."
     audit_uses: Mapping[float, str] = field(default_factory=dict[float, str])
     "What audit rows were used for while the settings for a target were found, by target; see ``Ledger.create``."
 
@@ -103,7 +105,7 @@ class Recipe:
             "data": f"validation rows of {self.name}",
             "private": False,
             "audit_used_for": self.audit_used_for(choice),
-            "before": "which to compare was found by hand on the same rows, not counted",
+            "before": self.before,
         }
         return {"features": self.features, **asdict(choice), "tuning": tuning}
 
@@ -173,6 +175,7 @@ RECIPES = {
             # rows are the least exposed, so that typical people lose less than the worst case.
             choices=(NetworkChoice(target_epsilon=3.0, steps=40, sample_rate=1.0, clip=2.0, learning_rate=0.5),),
             tried=48,
+            before="network and range of settings were found by hand on other splits, before the audit rows were drawn",
         ),
     )
 }
