@@ -52,6 +52,8 @@ def test_without_a_declaration_the_assumption_stands_as_before():
     assert claims.share(0.5).ex_post.kind == "ex-post"
     assert "not used to train, choose or stop" in claims.statement()
     assert "used for:" not in claims.statement()
+    for claim in resting_on_the_audit(claims):
+        assert any("drawn from the population and not used to train" in text for text in claim.assumptions), claim
 
 
 def test_a_private_figure_does_not_rest_on_audit_records():
