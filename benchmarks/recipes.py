@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesdp.recipes.catalogue import RECIPES
 from bayesdp.recipes.training import train_several
 from benchmarks.machine import description
 
@@ -75,7 +76,16 @@ def table(results: list[dict[str, Any]]) -> str:
         "| for 50 % | for 90 % | for 99 % |\n"
         "|---|---|---|---|---|---|---|\n"
     )
-    return head + "\n".join(_row(one) for one in results)
+    uses = dict.fromkeys(use for one in results if (use := _audit_use(one)))
+    notes = "".join(
+        f"\n\n† The audit rows were used for {use}: both figures for a share are estimates." for use in uses
+    )
+    return head + "\n".join(_row(one) for one in results) + notes
+
+
+def _audit_use(found: dict[str, Any]) -> str | None:
+    recipe = RECIPES[found["line"]["recipe"]]
+    return recipe.audit_used_for(recipe.choice(found["line"]["epsilon"]))
 
 
 def _row(found: dict[str, Any]) -> str:
@@ -89,10 +99,9 @@ def _row(found: dict[str, Any]) -> str:
         f"{_up(_largest(runs, number, 'epsilon'))} / {_up(_largest(runs, number, 'estimate_epsilon'))}"
         for number in range(3)
     ]
-    return (
-        " | ".join([f"| {NAMES[name]}", PAPER.get(name, "–"), f"{spread} ({len(runs)})", f"**{worst}**", *shares])
-        + " |"
-    )
+    marked = NAMES[name] + " †" * bool(_audit_use(found))
+    cells = [f"| {marked}", PAPER.get(name, "–"), f"{spread} ({len(runs)})", f"**{worst}**", *shares]
+    return " | ".join(cells) + " |"
 
 
 def _largest(runs: list[dict[str, Any]], number: int, what: str) -> float:

@@ -11,8 +11,8 @@ from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.budget import Budget, budget_text, declared_budget
 from bayesdp.claims.everyone import guaranteed_worst_case, ledger_worst_case
 from bayesdp.claims.gate import Gate, declared_gate
-from bayesdp.claims.order_layout import laid_out
-from bayesdp.claims.plan import DeclaredPlan, Plan, declared_plan
+from bayesdp.claims.order_layout import plan_settings
+from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.guarantees.worst_case import WorstCase
@@ -60,6 +60,7 @@ class Ledger(StoredLedger):
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
         budget: Budget | None = None,
+        audit_used_for: str | None = None,
     ) -> None:
         """Create a ledger in memory, with the arguments of ``create``; it is gone when the process ends."""
         settings = new_settings(
@@ -69,8 +70,9 @@ class Ledger(StoredLedger):
             metadata=metadata,
             keep_norms=keep_norms,
             gate=_gate_text(gate),
-            **_plan_settings(plan),
+            **plan_settings(plan),
             budget=budget_text(budget),
+            audit_used_for=audit_used_for,
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
 
@@ -87,6 +89,7 @@ class Ledger(StoredLedger):
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
         budget: Budget | None = None,
+        audit_used_for: str | None = None,
     ) -> Self:
         """Create a new ledger at ``path``, where there must be no file yet, and open it for writing.
 
@@ -104,6 +107,8 @@ class Ledger(StoredLedger):
                 for everyone is then that of the plan, proved whenever the run ends and however that was decided.
             budget: The epsilon for everyone that the run may spend, at a delta. It is then the claim for everyone,
                 proved however steps and settings were chosen, as long as the steps keep it; see ``StopWhen``.
+            audit_used_for: What the audit records were used for besides the audit, in words: "learning rate and number
+                of steps". Whatever rests on them being a fresh sample is then an estimate, everywhere, and says why.
 
         Raises:
             InvalidInputError: For bad input, and if ids, groups and gate name different numbers of audit records.
@@ -117,8 +122,9 @@ class Ledger(StoredLedger):
             metadata=metadata,
             keep_norms=keep_norms,
             gate=_gate_text(gate),
-            **_plan_settings(plan),
+            **plan_settings(plan),
             budget=budget_text(budget),
+            audit_used_for=audit_used_for,
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
 
@@ -239,19 +245,6 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
         StorageError: If the new file cannot be written.
     """
     return Ledger.from_file(composed_file(ledgers, path))
-
-
-def _plan_settings(plan: Plan | Sequence[Plan] | None) -> dict[str, Any]:
-    """Return what a plan adds to the settings: its text, and the orders of ex-post bounds, laid out for it."""
-    if plan is None:
-        return {}
-    declared = DeclaredPlan.of(plan)
-    steps = declared.repeated_steps()
-    return {
-        "plan": declared.to_json(),
-        "mixture": laid_out(steps, "record out"),
-        "mixture_in": laid_out(steps, "record in"),
-    }
 
 
 def _gate_text(gate: Any) -> str | None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
+from adaptive_adversaries import exceeds, hockey_stick, worst_steering_delta
 from bayesdp import Ledger
 from bayesdp.claims.ex_post import FORMS, ex_post_epsilons, hockey_stick_epsilons, markov_epsilons
 from bayesdp.claims.order_layout import laid_out
@@ -15,7 +16,6 @@ from bayesdp.estimators import order_statistic_rank
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.mechanisms.order_mixture import KEPT_BY_0_1_0, WIDE_IN, WIDE_OUT
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
-from steering_adversaries import exceeds, hockey_stick, worst_steering_delta
 from traps import TRAPS
 
 PLANNED = laid_out([(1.0, 1.0, 1)], "record out")

@@ -73,7 +73,7 @@ def test_the_output_file_is_the_printed_json(tmp_path):
 def test_account(norms):
     result = run(*account(norms, "--json"))
     values = strict_json(result.stdout)
-    assert set(values) == {"worst_case", "bayesian", "shares", "average", "risk"}
+    assert set(values) == {"worst_case", "bayesian", "shares", "members", "levels", "average", "risk"}
     assert values["bayesian"]["kind"] == "model-based"
     assert values["bayesian"]["epsilon"] > 0
     assert values["bayesian"]["lambda"] >= 1
@@ -158,9 +158,11 @@ def test_account_prints_all_of_it(folder):
 def test_account_as_json(folder):
     options = ["--groups", folder / "groups.txt", "--shares", ".5,.9,.999", "--gamma", 0.05, "--rows", 2, "--json"]
     values = strict_json(run(*account(folder / "norms.npy", *options)).stdout)
-    assert set(values) == {"worst_case", "bayesian", "shares", "average", "groups", "rows", "risk"}
+    assert set(values) == {
+        *("worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
+    }
     half, ninety, all_but = values["shares"]
-    assert set(half) == {"share", "epsilon", "estimate_epsilon", "gamma", "direction", "records", "reason"}
+    assert set(half) == {"share", "epsilon", "estimate_epsilon", "gamma", "kind", "direction", "records", "reason"}
     assert 0 < half["estimate_epsilon"] < half["epsilon"]
     assert half["estimate_epsilon"] <= ninety["estimate_epsilon"] <= values["worst_case"]["epsilon"]
     assert half["direction"] == "record out"

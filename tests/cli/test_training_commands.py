@@ -38,7 +38,7 @@ def killed(tmp_path_factory):
             time.sleep(0.05)
         running.kill()
     assert not (out / "report.html").exists()
-    assert 5 <= steps_of(out / "run.ledger") < 60
+    assert 5 <= steps_of(out / "run.ledger") < 40
     return out
 
 
@@ -54,7 +54,7 @@ def test_demo_that_was_killed_goes_on(finished):
     out, printed = finished
     check_statement(printed)
     assert printed.endswith(f"Report: {out / 'report.html'}\n")
-    assert steps_of(out / "run.ledger") == 60
+    assert steps_of(out / "run.ledger") == 40
     assert "Privacy of the digits model" in (out / "report.html").read_text()
 
 
@@ -76,7 +76,7 @@ def test_demo_trains_again_serves_its_report_and_nothing_else(finished):
             assert printed[-1] == f"Report: {out / 'report.html'}\n"
             report = (out / "report.html").read_bytes()
             assert report != before  # other noise: it was trained again
-            assert steps_of(out / "run.ledger") == 60
+            assert steps_of(out / "run.ledger") == 40
             assert urllib.request.urlopen(address).read() == report
             for path in ("run.ledger", "../out/run.ledger", "model.safetensors"):
                 with pytest.raises(urllib.error.HTTPError, match="404"):

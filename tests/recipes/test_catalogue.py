@@ -19,11 +19,26 @@ def test_settings_are_the_best_of_those_that_were_compared(name):
     for choice in recipe.choices:
         same_target = [other for other in comparison["compared"] if other["target_epsilon"] == choice.target_epsilon]
         best = max(same_target, key=lambda compared: compared["accuracy"])
+        if name == "digits":  # for a demonstration: the least exposed of those within two points of the best
+            near = [compared for compared in same_target if compared["accuracy"] >= best["accuracy"] - 0.02]
+            best = min(near, key=lambda compared: compared["exposure"])
         assert {key: best[key] for key in asdict(choice)} == asdict(choice)
 
 
-def test_recipes_that_were_not_compared_say_so():
-    assert [recipe.name for recipe in RECIPES.values() if recipe.tried is None] == sorted(set(RECIPES) - set(COMPARED))
+def test_every_recipe_was_chosen_on_validation_rows():
+    assert set(RECIPES) == set(COMPARED)
+
+
+def test_where_audit_rows_were_in_view_the_ledger_says_so():
+    declared = {
+        (name, choice.target_epsilon)
+        for name, recipe in RECIPES.items()
+        for choice in recipe.choices
+        if recipe.audit_used_for(choice)
+    }
+    assert declared == {("adult", 0.06), ("cifar10", 0.65)}  # docs/recipes.md has the story
+    adult = RECIPES["adult"]
+    assert adult.to_dict(adult.choices[0])["tuning"]["audit_used_for"] == adult.audit_used_for(adult.choices[0])
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)

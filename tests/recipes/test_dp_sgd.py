@@ -59,7 +59,7 @@ def test_the_released_update_is_the_clipped_sum_of_the_drawn_records_with_noise(
     assert std == pytest.approx(0.6)
     assert stats.kstest(noise / std, "norm").pvalue > 1e-6
     assert noise.var() == pytest.approx(std**2, rel=6 * np.sqrt(2 / noise.size))
-    assert ledger.history.caveats == ["seeded"]
+    assert ledger.history.caveats == ["records-public", "seeded", "zero-out"]
     assert "NOT FOR RELEASE" in ledger.worst_case().statement()
 
 
@@ -89,7 +89,7 @@ def test_noise_is_never_the_same_without_a_seed():
         model, ledger = network(), Ledger()
         fit_model(model, LOSS, *data(), settings(steps=2), ledger=ledger, randomness=Secure())
         trained.append(flat(model))
-        assert ledger.history.caveats == []
+        assert ledger.history.caveats == ["records-public", "zero-out"]
     assert not np.isclose(*trained, rtol=1e-9).any()
 
 

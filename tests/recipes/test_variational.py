@@ -214,3 +214,17 @@ def test_a_hostile_row_contributes_nothing_and_stops_nobody(value):
     model = BayesianLogisticRegression(epsilon=1.0, delta=1e-5, steps=5, clip=0.5, learning_rate=1.0, random_state=0)
     assert np.isfinite(model.fit(x, y).posterior_mean_).all()
     assert model.ledger_.steps == 5
+
+
+def test_a_fit_declares_its_plan_and_what_the_audit_rows_were_used_for(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((80, 2)), rng.integers(0, 2, 80)
+    for ledger in (None, tmp_path / "run.ledger"):
+        model = BayesianLogisticRegression(epsilon=1.0, steps=3, ledger=ledger)
+        model.fit(x[:40], y[:40], audit=(x[40:], y[40:]), audit_used_for="the clip")
+        claims = model.claims(shares=(0.5,))
+        assert claims.everyone.condition is None
+        assert claims.everyone.epsilon <= 1.0
+        assert "the plan of 3 steps" in claims.statement()
+        assert claims.share(0.5).ex_post.kind == "estimate"
+        assert "were used for: the clip" in claims.statement()

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bayesdp import validation
-from bayesdp.claims.plan import DeclaredPlan, Plan
+from bayesdp.claims.order_layout import plan_settings
+from bayesdp.claims.plan import Plan
 from bayesdp.claims.request import DEFAULT_SHARES, ClaimRequest
 from bayesdp.claims.run_claims import RunClaims, compute_claims
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, new_settings
@@ -34,6 +35,7 @@ def account(
     rows: int = 1,
     planned_steps: int | None = None,
     ledger: str | Path | None = None,
+    audit_used_for: str | None = None,
     track: Progress = iter,
 ) -> RunClaims:
     """Return the claims of a run, given the gradient norms of its audit records before clipping, [steps, records].
@@ -52,6 +54,7 @@ def account(
             then that of the plan, proved although ``norms`` may have fewer steps, for whatever reason.
         groups: The name of each record's group, for claims about shares of every group.
         ledger: The path of a new ledger file; by default the ledger is in memory only.
+        audit_used_for: What the audit records were used for besides the audit, as in ``Ledger.create``.
         track: A progress bar around the steps.
 
     ``delta``, ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are explained in
@@ -82,8 +85,8 @@ def account(
     plan = None
     if planned_steps is not None:
         planned = validation.count("planned_steps", planned_steps, minimum=1)
-        plan = DeclaredPlan.of(Plan(steps=planned, noise_std=noise, sample_rate=rate, clip=clip)).to_json()
-    settings = new_settings(audit_groups=groups, plan=plan)
+        plan = Plan(steps=planned, noise_std=noise, sample_rate=rate, clip=clip)
+    settings = new_settings(audit_groups=groups, audit_used_for=audit_used_for, **plan_settings(plan))
     file = LedgerFile.create(MEMORY if ledger is None else checked_path(ledger), settings)
     with StoredLedger(file) as kept:
         for row in track(list(steps)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.record_figures import RecordFigures
-from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT
+from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT, SAMPLED
 from bayesdp.estimators import StudentT
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS
 from bayesdp.ledger import BinArray, StoredLedger
@@ -76,7 +76,7 @@ def _claim(delta: float, gamma: float, worst_case: Claim, method: str, samples: 
         samples=samples,
         gamma=gamma,
         gamma_in_delta=True,
-        assumptions=(_MODEL, FIXED_NORMS),
+        assumptions=(_MODEL, FIXED_NORMS) if private else (SAMPLED, _MODEL, FIXED_NORMS),
         private=private,
         worst_case=worst_case,
     )

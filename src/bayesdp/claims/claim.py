@@ -114,7 +114,8 @@ class Claim:
     def headline(self, *, with_kind: bool = False) -> str:
         """Return one line: whom the claim covers, how surely, the figure, and how it was computed."""
         if self.own_epsilon is not None:
-            return f"{self.for_whom()}: {self.figure()}."
+            how = f" ({self.kind} {self.condition})" if self.condition else ""
+            return f"{self.for_whom()}: {self.figure()}{how}."
         sure = self.gamma and not self.gamma_in_delta and not self.reason
         surely = f", with {confidence(self.gamma)} confidence" if sure else ""
         kind = f"{self.kind} {self.condition}" if self.condition else self.kind

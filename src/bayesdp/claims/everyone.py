@@ -9,7 +9,9 @@ from dataclasses import replace
 from bayesdp.claims.budget import declared_budget
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.ex_post import hockey_stick_epsilons
+from bayesdp.claims.gate import UNSEEN
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
+from bayesdp.claims.shares import NOT_USED, SAMPLED
 from bayesdp.claims.spending import BudgetBound, Spending
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
@@ -22,6 +24,20 @@ _FOR_EVERYONE, _FOR_OTHERS = frozenset({"everything"}), frozenset({"everything",
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
 _UNCLIPPED = "a step without a clip bound has no worst case"
+
+
+def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
+    """Return what the claims of a ledger rest on: the caveats of its steps, and what its audit records were used for.
+
+    Audit records that settings were chosen by, or that decided when to stop, are no fresh sample for the model that
+    came of it. So a declared use weakens all that is computed from them, and replaces the assumption that they were
+    not used.
+    """
+    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    if ledger.audit_used_for is not None:
+        text = f"the audit records were drawn from the population and were used for: {ledger.audit_used_for}"
+        caveats.append(Caveat(text, "audit", contradicts=(SAMPLED, NOT_USED, *UNSEEN)))
+    return caveats
 
 
 def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | None = None) -> WorstCase:
@@ -170,20 +186,23 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
 def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
     """Return the claim with the caveats of the steps among its assumptions.
 
-    A bound becomes an estimate if a caveat weakens it: one that weakens "everything", or, unless the claim is for
-    everyone, one that weakens "audit".
+    A bound becomes an estimate if a caveat weakens it: one that weakens "everything", or, for a claim from audit
+    records, one that weakens "audit". If the caveat contradicts assumptions it replaces them, and a claim that relies
+    on a model becomes an estimate too.
     """
     if claim.own_epsilon is not None:
         return claim  # it is the claim for everyone, which names them already
-    weakening = _FOR_EVERYONE if claim.audience == "everyone" else _FOR_OTHERS
+    weakening = _FOR_EVERYONE if claim.audience == "everyone" or claim.private else _FOR_OTHERS
+    weakened = [caveat for caveat in caveats if caveat.weakens in weakening]
+    contradicted = [text for caveat in weakened for text in caveat.contradicts]
     is_bound = claim.kind in ("proved", "ex-post")
-    weakened = is_bound and any(caveat.weakens in weakening for caveat in caveats)
-    kind = "estimate" if weakened else claim.kind
-    return replace(claim, kind=kind, assumptions=(*claim.assumptions, *_said(caveats, weakening)))
+    kind = "estimate" if contradicted or (weakened and is_bound) else claim.kind
+    kept = (text for text in claim.assumptions if text not in contradicted)
+    return replace(claim, kind=kind, assumptions=(*kept, *_said(caveats, weakening)))
 
 
 def _with_caveats(worst: WorstCase, ledger: StoredLedger) -> WorstCase:
-    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    caveats = ledger_caveats(ledger)
     doubtful = any(caveat.weakens == "everything" for caveat in caveats)
     return replace(worst, assumptions=_said(caveats, _FOR_EVERYONE), kind="estimate" if doubtful else "proved")
 

@@ -31,6 +31,11 @@ from bayesdp.profiles.conversion import best_order, costs_for, record_deltas
 from bayesdp.validation import FloatArray, refuse
 
 _POINTS = 128  # epsilons at which the bound of the record in is computed; any are sound
+UNSEEN = (
+    "the audit records were drawn from the population and not used to train or to choose",
+    "before release, nothing was read from the audit records except whether the gate was still met",
+)
+"""What the gate assumes about the audit records."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +127,7 @@ class Gate:
             f"{percent(self.share)}, gamma={self.gamma:g}",
             samples=self.records,
             order=self.chosen_order,
-            assumptions=(
-                "the audit records were drawn from the population and not used to train or to choose",
-                "before release, nothing was read from the audit records except whether the gate was still met",
-                "the run was made once, not repeated until the gate was met",
-            ),
+            assumptions=(*UNSEEN, "the run was made once, not repeated until the gate was met"),
             notes=("delta includes how probably a person costs more than the budget although the gate is met.",),
             reason=None if met else "the gate declared before the run was not met",
             worst_case=worst_case,

@@ -26,6 +26,7 @@ import numpy as np
 
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.shares import NOT_USED
 from bayesdp.formatting import percent, percent_up
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS, ClipBound
 from bayesdp.guarantees.trade_off import Guarantee, probability_with
@@ -38,7 +39,6 @@ LEVELS = (0.25, 0.5, 0.75)
 LIKE_THE_AUDIT = (
     "the people trained on and the audit records were drawn from the same population, independently of each other"
 )
-NOT_USED = "the audit records were not used to train, choose or stop"
 _POINTS = 128  # epsilons at which the bound is computed; any are sound
 _NO_GUARANTEE = "there is no guarantee for everyone to start from"
 _TOO_FEW = "there are too few audit records for this share of the people trained on"

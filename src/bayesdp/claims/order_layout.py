@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from bayesdp.claims.plan import DeclaredPlan, Plan
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.mechanisms.order_mixture import OrderMixture
@@ -24,6 +25,19 @@ _CANDIDATES = np.geomspace(0.25, 4096, 256)
 _ORDERS, _QUIETEST = 7, 1 / 16
 _FURTHER, _WEIGHT_FURTHER = (2.0, 4.0), 0.03
 _LOWEST = 1.1  # times the best order of the clip bound: the neighbours of an order help it from above
+
+
+def plan_settings(plan: Plan | Sequence[Plan] | None) -> dict[str, Any]:
+    """Return what a plan adds to the settings of a ledger: its text, and the orders laid out for it."""
+    if plan is None:
+        return {}
+    declared = DeclaredPlan.of(plan)
+    steps = declared.repeated_steps()
+    return {
+        "plan": declared.to_json(),
+        "mixture": laid_out(steps, "record out"),
+        "mixture_in": laid_out(steps, "record in"),
+    }
 
 
 def laid_out(steps: Sequence[RepeatedStep], direction: Literal["record in", "record out"]) -> OrderMixture:

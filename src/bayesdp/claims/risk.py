@@ -194,13 +194,10 @@ def run_risk(
     risks = figures.risks(FALSE_POSITIVE_RATES)
     if whole.risk is not None:
         risks = smaller(risks, _single(whole.risk))
-    common = RiskClaim(
-        risk=None,
-        kind="estimate",
-        gamma=gamma,
-        samples=records,
-        assumptions=(SAMPLED, FIXED_NORMS, *(caveat.text for caveat in caveats)),
-    )
+    contradicted = [text for caveat in caveats for text in caveat.contradicts]
+    kept = (text for text in (SAMPLED, FIXED_NORMS) if text not in contradicted)
+    assumptions = (*kept, *(caveat.text for caveat in caveats))
+    common = RiskClaim(risk=None, kind="estimate", gamma=gamma, samples=records, assumptions=assumptions)
     return RunRisk(
         whole, tuple(_share_risk(risks, replace(common, share=share), share, everyone.delta) for share in shares)
     )

@@ -17,6 +17,7 @@ from bayesdp.claims.everyone import (
     guaranteed_clip_bound,
     guaranteed_worst_case,
     kept_plan,
+    ledger_caveats,
     resting_on,
 )
 from bayesdp.claims.gate import declared_gate
@@ -30,7 +31,7 @@ from bayesdp.claims.statement import statement, to_html, to_markdown
 from bayesdp.formatting import confidence, finite_or_none
 from bayesdp.guarantees.clip_bound import ClipBound
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
+from bayesdp.ledger import Caveat, StoredLedger
 from bayesdp.profiles import Precision
 from bayesdp.validation import refuse
 
@@ -202,6 +203,7 @@ def _share_figures(pair: ShareClaims) -> dict[str, Any]:
         "epsilon": finite_or_none(sure.epsilon),
         "ex_post_epsilon": finite_or_none(sure.epsilon if sure.own_epsilon is None else sure.own_epsilon),
         "kind": sure.kind,
+        "condition": sure.condition,
         "estimate_epsilon": finite_or_none(estimate.epsilon),
         "gamma": sure.gamma,
         "direction": sure.direction,
@@ -216,6 +218,7 @@ def _member_figures(claim: Claim) -> dict[str, Any]:
         "epsilon": finite_or_none(claim.epsilon),
         "ex_post_epsilon": finite_or_none(claim.epsilon if claim.own_epsilon is None else claim.own_epsilon),
         "kind": claim.kind,
+        "condition": claim.condition,
         "direction": claim.direction,
         "records": claim.samples,
         "reason": _why(claim),
@@ -235,7 +238,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     delta, gamma, records = request.delta, request.paper_gamma, ledger.audit_records
     gate = declared_gate(ledger)
     worst = guaranteed_worst_case(ledger, delta)
-    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    caveats = ledger_caveats(ledger)
     everyone = everyone_claim(worst, caveats)
     figures = RecordFigures(ledger, delta, worst.epsilon, precision, request.form)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})

@@ -17,6 +17,7 @@ from bayesdp.validation import FloatArray
 
 NO_AUDIT = "no audit records: the worst case is all that can be claimed"
 SAMPLED = "the audit records were drawn from the population and not used to train, choose or stop"
+NOT_USED = "the audit records were not used to train, choose or stop"
 FIXED_NORMS = "the norms would have been the same whatever had been released before"
 
 _FORM_NOTES: dict[Form, str] = {

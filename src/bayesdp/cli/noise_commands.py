@@ -121,6 +121,13 @@ def account(
         typer.Option(help="Steps that were planned before the run began: the claim for everyone is that of the plan."),
     ] = None,
     ledger: Annotated[Path | None, typer.Option(help="Keep the ledger of the run in this new file.")] = None,
+    audit_used_for: Annotated[
+        str | None,
+        typer.Option(
+            help="What the audit records were used for besides the audit, such as 'learning rate': claims that rest on "
+            "them are then estimates."
+        ),
+    ] = None,
     json_: Json = False,
     output: Output = None,
 ) -> None:
@@ -150,6 +157,7 @@ def account(
         rows=rows,
         planned_steps=planned_steps,
         ledger=ledger,
+        audit_used_for=audit_used_for,
         track=progress,
     )
     show_result(result.to_dict(), result.statement(), json_, output)

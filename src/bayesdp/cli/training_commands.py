@@ -21,7 +21,7 @@ def train(
         typer.Option(help="The worst-case epsilon that must not be exceeded; by default the recipe's own."),
     ] = None,
     delta: Delta = 1e-5,
-    seed: Annotated[int | None, typer.Option(help="Seed for splitting the rows; 0 by default.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed for the noise of --reproducible; 0 by default.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Train this many times, with seeds 0, 1, ...")] = None,
     reproducible: Annotated[
         bool,

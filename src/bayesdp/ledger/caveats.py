@@ -19,6 +19,8 @@ class Caveat:
     text: str
     weakens: Literal["nothing", "audit", "everything"]
     "``audit``: claims from audit records; ``everything``: also the claim for everyone."
+    contradicts: tuple[str, ...] = ()
+    "Assumptions of claims that it takes the place of; a claim that made one is an estimate, whatever its kind was."
 
 
 CAVEATS = {
@@ -26,6 +28,7 @@ CAVEATS = {
         "to remove a record means that its contribution becomes zero, while batches stay as they are (zero-out)",
         "nothing",
     ),
+    "records-public": Caveat("the number of training records is public: sums are divided by it", "nothing"),
     "earlier-norms": Caveat(
         "at steps without a measurement, norms of audit records were those of the last measured step", "audit"
     ),

@@ -44,6 +44,7 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
         audit_groups=_groups(ledgers, ids),
         mixture=mixture,
         mixture_in=_common([ledger.mixture_in for ledger in ledgers], WIDE_IN),
+        audit_used_for=_audit_uses(ledgers),
     )
     bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings |= {
@@ -117,6 +118,11 @@ def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> lis
 def _common(mixtures: Sequence[OrderMixture], otherwise: OrderMixture) -> OrderMixture:
     """Return the mixture of orders that all runs declared, or if they differ one that is fixed for all runs."""
     return mixtures[0] if len(set(mixtures)) == 1 else otherwise
+
+
+def _audit_uses(ledgers: Sequence[StoredLedger]) -> str | None:
+    """Return what the audit records were used for in any of the runs."""
+    return "; ".join(dict.fromkeys(ledger.audit_used_for for ledger in ledgers if ledger.audit_used_for)) or None
 
 
 def _as_run(ledger: StoredLedger) -> dict[str, object]:

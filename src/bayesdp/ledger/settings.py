@@ -25,6 +25,7 @@ def new_settings(
     gate: str | None = None,
     plan: str | None = None,
     budget: str | None = None,
+    audit_used_for: str | None = None,
     mixture: OrderMixture = WIDE_OUT,
     mixture_in: OrderMixture = WIDE_IN,
 ) -> dict[str, str]:
@@ -66,6 +67,8 @@ def new_settings(
         settings["plan"] = plan
     if budget is not None:
         settings["budget"] = budget
+    if audit_used_for is not None:
+        settings["audit_used_for"] = _checked_use(audit_used_for)
     return settings
 
 
@@ -125,6 +128,11 @@ class RunDescription:
         return self._settings.get("plan")
 
     @property
+    def audit_used_for(self) -> str | None:
+        """What the audit records were used for besides the audit, as it was declared; None if for nothing."""
+        return self._settings.get("audit_used_for")
+
+    @property
     def declared_budget(self) -> str | None:
         """The budget that was declared before the run, as the JSON text that is kept, if there is one."""
         return self._settings.get("budget")
@@ -171,6 +179,13 @@ def checked_text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not _encodes(value):
         raise refuse(name, value, "text")
     return value
+
+
+def _checked_use(value: Any) -> str:
+    text = " ".join(checked_text("audit_used_for", value).split()).rstrip(" .;")
+    if not text:
+        raise refuse("audit_used_for", value, "what the audit records were used for, in words; None if for nothing")
+    return text
 
 
 def _checked_groups(groups: Any, audit_ids: Sequence[str | int] | None) -> list[str]:

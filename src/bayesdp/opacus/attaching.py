@@ -34,6 +34,7 @@ def watch(
     budget: StopWhen | Budget | None = None,
     live: bool = False,
     steps: int | None = None,
+    audit_used_for: str | None = None,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
@@ -60,6 +61,8 @@ def watch(
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
             whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
+        audit_used_for: What the audit records were used for besides the audit, in words, as in ``Ledger.create``:
+            claims that rest on them are then estimates.
 
     Raises InvalidInputError for what cannot be accounted, and LedgerError if the ledger cannot be used: its path is
     taken, or a checkpoint was loaded whose steps it does not contain.
@@ -87,9 +90,12 @@ def watch(
         raise refuse(
             "steps", steps, "the path of a new ledger; of one that exists Ledger.create(plan=...) has the plan"
         )
+    if audit_used_for is not None and isinstance(ledger, Ledger):
+        expected = "the path of a new ledger; for one that exists, declare it in Ledger.create(audit_used_for=...)"
+        raise refuse("audit_used_for", audit_used_for, expected)
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
-    opened = Ledger.create(ledger, plan=plan, budget=declared) if owned else ledger
+    opened = Ledger.create(ledger, plan=plan, budget=declared, audit_used_for=audit_used_for) if owned else ledger
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
     view = LiveView(opened) if live else None
     return Watch(model, optimizer, sampling, clipping, opened, records, between, stopping, owned=owned, live=view)

@@ -96,8 +96,8 @@ class Sampling:
         """
         invented = self.draws.invents and self.empty_probability > _NEGLIGIBLE
         zero_out = self.rate is None or invented
-        seeded = isinstance(self._sampler, SecureSampler) and self._sampler.randomness.reproducible
-        return frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch + ["seeded"] * seeded)
+        own = self._sampler.caveats if isinstance(self._sampler, SecureSampler) else frozenset[str]()
+        return own | frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch)
 
     def compare(self, draw: Draw) -> None:
         """Compare the draws so far with the rate: their mean size, and whether sizes vary as Poisson sampling has it.

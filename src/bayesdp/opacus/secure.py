@@ -36,11 +36,19 @@ class SecureSampler(UniformWithReplacementSampler):
 
     Each of ``num_samples`` records is in each of ``steps`` batches with probability ``sample_rate``, independently.
     ``first`` is the number of the first step: a seeded run that is resumed draws what it would have drawn without the
-    interruption. Raises InvalidInputError for numbers out of range.
+    interruption. ``caveats`` names what the steps rest on besides (``Ledger.step``). Raises InvalidInputError for
+    numbers out of range.
     """
 
     def __init__(
-        self, *, num_samples: int, sample_rate: float, steps: int, randomness: Randomness, first: int = 0
+        self,
+        *,
+        num_samples: int,
+        sample_rate: float,
+        steps: int,
+        randomness: Randomness,
+        first: int = 0,
+        caveats: Sequence[str] = (),
     ) -> None:
         super().__init__(
             num_samples=validation.count("num_samples", num_samples, minimum=1),
@@ -48,6 +56,7 @@ class SecureSampler(UniformWithReplacementSampler):
             steps=validation.count("steps", steps, minimum=0),
         )
         self.randomness = randomness
+        self.caveats = frozenset(caveats) | frozenset(["seeded"] * randomness.reproducible)
         self._next = first
 
     @property

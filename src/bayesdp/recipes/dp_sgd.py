@@ -34,11 +34,13 @@ from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import SgdSettings
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
+from bayesdp.recipes.release import RESTS_ON
 from bayesdp.recipes.stages import stages
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_ROWS_AT_ONCE = 1024
 
 
 def fit_model(
@@ -64,18 +66,37 @@ def fit_model(
     from ``checkpoint``. Afterwards the model is a plain one again, without the hooks of Opacus.
 
     Raises InvalidInputError for settings that do not apply to models (``average``), for a loss that couples records and
-    for everything else that Opacus or the accounting cannot handle, as ``bayesdp.opacus.watch`` does.
+    for everything else that Opacus or the accounting cannot handle, as ``bayesdp.opacus.watch`` does. All rows go
+    through model and loss once before the first step: a row that makes them fail, such as a class that the model does
+    not have, is refused then, because a run that fails at the step that draws the row would give it away.
     """
     if settings.average:
         raise refuse("average", settings.average, "0: weights of models are not averaged")
     if at_once is not None:
         validation.count("at_once", at_once, minimum=1)
     separate_loss(loss, "mean", targets)
+    _check_rows(model, loss, inputs, targets, at_once)
     run = _Training(model, loss, inputs, targets, settings, ledger, randomness, audit, at_once)
     try:
         run_steps(run.step, run, steps=settings.steps, ledger=ledger, checkpoint=checkpoint, track=track)
     finally:
         run.close()
+
+
+def _check_rows(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, at_once: int | None) -> None:
+    """Raise InvalidInputError for rows of which the model or the loss cannot be computed."""
+    if len(inputs) != len(targets):
+        raise refuse("len(inputs)", len(inputs), f"a row for each of {len(targets)} targets")
+    training = model.training
+    with torch.no_grad(), torch.random.fork_rng():
+        try:
+            for x, y in zip(*(rows.split(at_once or _ROWS_AT_ONCE) for rows in (inputs, targets)), strict=True):
+                loss(model.eval()(x), y)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise refuse("inputs, targets", "rows", f"rows that model and loss can take ({reason})") from None
+        finally:
+            model.train(training)
 
 
 class _Training:
@@ -114,6 +135,7 @@ class _Training:
             steps=max(settings.steps - ledger.steps, 0),
             randomness=randomness,
             first=ledger.steps,
+            caveats=RESTS_ON,
         )
         if at_once is not None:
             sampler = BatchSplittingSampler(sampler=sampler, max_batch_size=at_once, optimizer=self._optimizer)
@@ -233,7 +255,7 @@ def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:
     """Return the class with the highest output for each record, [n]; leaves the model in evaluation mode."""
     model.eval()
     with torch.inference_mode():
-        return torch.cat([model(part).argmax(1) for part in inputs.split(1024)]).numpy()
+        return torch.cat([model(part).argmax(1) for part in inputs.split(_ROWS_AT_ONCE)]).numpy()
 
 
 def fit_recipe(run: RecipeRun, choice: NetworkChoice) -> Fitted:

@@ -18,6 +18,7 @@ from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.feature_cache import cached
+from bayesdp.recipes.release import bounded_rows
 
 if TYPE_CHECKING:
     import torch
@@ -117,8 +118,11 @@ def _pixels() -> Callable[[NDArray[Any]], Features]:
 
 
 def _as_they_are() -> Callable[[NDArray[Any]], Features]:
-    """Columns of tables as they are: they were scaled by public constants when they were read."""
-    return lambda rows: rows.astype(np.float32)
+    """Columns of tables as they are: they were scaled by public constants when they were read.
+
+    Rows that no float32 holds become 0, without a word.
+    """
+    return lambda rows: bounded_rows(rows).astype(np.float32)
 
 
 def _unit_length(features: torch.Tensor) -> torch.Tensor:

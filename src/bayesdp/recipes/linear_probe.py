@@ -28,7 +28,7 @@ from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.public_basis import Basis, stroke_basis
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
-from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows
+from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows, check_weights
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.whitening import Whitening, release_whitening
 from bayesdp.run_ledger import Ledger
@@ -37,7 +37,6 @@ from bayesdp.validation import FloatArray, refuse
 with needs("recipes", "the linear probe"):
     import torch
 
-_LARGEST_WEIGHT = 1e38  # what float32 can hold
 _ROWS_AT_ONCE = 256  # drawn rows of one block: what is gathered stays in the processor's cache
 
 
@@ -194,10 +193,7 @@ def fit_probe(
 
     def step(number: int) -> None:
         weights, mask = descent.weights, None
-        if (
-            not np.abs(weights).max(initial=0) <= _LARGEST_WEIGHT
-        ):  # known from what was released, whoever is in the data
-            raise refuse("gradient", "not finite", "a smaller learning rate: the weights have left every range")
+        check_weights(weights)
         if settings.mask is not None:
             mask = random_mask(randomness, weights.shape, settings.mask, step=number)
         drawn = sums.draw(len(rows), step=number)

@@ -15,8 +15,11 @@ from bayesdp.validation import FloatArray, refuse
 
 SLACK = 1e-3
 """Contributions are clipped to ``clip (1 - SLACK)``, so that rounding in float32 does not carry one beyond ``clip``."""
+RESTS_ON = ("records-public", "zero-out")
+"""The caveats of every step of a recipe."""
 
-
+LARGEST_WEIGHT = 1e38
+"""Weights beyond it stop a run, which is known from what was released: scores of bounded rows stay finite below."""
 LONGEST = 1e30
 """Features beyond it are taken for damage: their lengths would leave the range of float32."""
 _ROWS_AT_ONCE = 4096
@@ -28,16 +31,27 @@ def bounded_rows(x: NDArray[Any]) -> NDArray[Any]:
     Such a row would make sums overflow, and a run that fails, or even says why, gives away that the row is there. A row
     of zeros contributes nothing to a gradient, whoever else is in the data.
     """
-    bad = [
-        start + np.flatnonzero(~(np.abs(x[start : start + _ROWS_AT_ONCE]).max(axis=1, initial=0) <= LONGEST))
-        for start in range(0, len(x), _ROWS_AT_ONCE)
-    ]
+    with np.errstate(all="ignore"):  # a warning would give the row away too
+        bad = [
+            start + np.flatnonzero(~(np.abs(x[start : start + _ROWS_AT_ONCE]).max(axis=1, initial=0) <= LONGEST))
+            for start in range(0, len(x), _ROWS_AT_ONCE)
+        ]
     rows = np.concatenate(bad) if bad else np.zeros(0, np.int64)
     if not len(rows):
         return x
     x = x.copy()
     x[rows] = 0
     return x
+
+
+def check_weights(weights: FloatArray) -> None:
+    """Raise InvalidInputError for weights beyond ``LARGEST_WEIGHT``.
+
+    Weights are known from what was released, so the error says nothing about who is in the data. Waiting for a score to
+    overflow would: that depends on rows.
+    """
+    if not np.abs(weights).max(initial=0) <= LARGEST_WEIGHT:
+        raise refuse("gradient", "not finite", "a smaller learning rate: the weights have left every range")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +116,7 @@ class NoisySums:
             clip=self.clip,
             audit=audit,
             source=self.source,
-            caveats=("zero-out", "seeded") if self.randomness.reproducible else ("zero-out",),
+            caveats=(*RESTS_ON, "seeded") if self.randomness.reproducible else RESTS_ON,
         )
         noise = gaussian(self.randomness, total.shape, self.noise_std, step=step)
         return total + noise if mask is None else (total + noise) * mask

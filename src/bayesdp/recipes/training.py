@@ -14,7 +14,6 @@ import numpy as np
 
 from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
-from bayesdp.claims.plan import Plan
 from bayesdp.formatting import finite_or_none, percent
 from bayesdp.guarantees.clip_bound import worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
@@ -104,11 +103,12 @@ def train(
     recipe's own is taken; for another target, noise is calibrated to it and the other settings are those of the nearest
     target that was tuned.
 
-    ``data`` is the folder with the data sets, see ``load``. ``seed`` decides how rows are split. Noise and batches come
-    from a cryptographic generator; with ``reproducible`` they come from the seed, and the run is an experiment and not
-    for release. ``baseline`` also trains without noise, which is not private; by default in experiments only.
-    ``output`` is a new folder for ledger, model, statement, report and JSON. With ``resume`` it is the folder of an
-    interrupted run, which goes on with the steps that are left. ``track`` shows a progress bar.
+    ``data`` is the folder with the data sets, see ``load``. Noise and batches come from a cryptographic generator; with
+    ``reproducible`` they come from ``seed``, and the run is an experiment and not for release. Which rows are trained
+    on, and which are for the audit, does not depend on the seed. ``baseline`` also trains without noise, which is not
+    private; by default in experiments only. ``output`` is a new folder for ledger, model, statement, report and JSON.
+    With ``resume`` it is the folder of an interrupted run, which goes on with the steps that are left. ``track`` shows
+    a progress bar.
 
     Raises InvalidInputError for bad input and MissingLibraryError for a library that is not installed, both before
     anything is computed or written, and OSError if a file cannot be written.
@@ -140,7 +140,7 @@ def train(
     }
     about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
     plan = [stage.plan() for stage in stages(choice, target, request.delta)]
-    with _ledger(folder, resume, name, about, plan) as ledger:
+    with _ledger(folder, resume, about, data=name, plan=plan, audit_used_for=recipe.audit_used_for(choice)) as ledger:
         run = RecipeRun(
             dataset=dataset,
             features=recipe.features,
@@ -183,7 +183,7 @@ def train(
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """Runs of one recipe with different seeds, which are about the same people."""
+    """Runs of one recipe with different seeds, on the same rows and with the same audit rows."""
 
     runs: Sequence[Trained]
 
@@ -196,7 +196,11 @@ class SeedRuns:
     def statement(self) -> str:
         """Return the statement of each run, and then that of all of them together."""
         parts = [run.statement() for run in self.runs]
-        parts.append(f"All {len(self.runs)} models together. {self.combined_worst_case.statement()}")
+        parts.append(
+            f"All {len(self.runs)} models together, also if only the best of them is published: "
+            f"{self.combined_worst_case.statement()} To choose the best by audit rows is to use these: what rests on "
+            "them is then an estimate for the model that was chosen."
+        )
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -240,11 +244,11 @@ def _checked_folder(folder: Path, resume: bool) -> Path:
     return folder
 
 
-def _ledger(folder: Path | None, resume: bool, name: str, about: dict[str, Any], plan: Sequence[Plan]) -> Ledger:
+def _ledger(folder: Path | None, resume: bool, about: dict[str, Any], **declared: Any) -> Ledger:
     if folder is None:
-        return Ledger(data=name, metadata=about, plan=plan)
+        return Ledger(metadata=about, **declared)
     if not resume:
-        return Ledger.create(made_folder("output", folder) / LEDGER, data=name, metadata=about, plan=plan)
+        return Ledger.create(made_folder("output", folder) / LEDGER, metadata=about, **declared)
     ledger = Ledger.open(folder / LEDGER)
     if ledger.metadata != json.loads(json.dumps(about)):
         ledger.close()

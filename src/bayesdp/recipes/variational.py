@@ -17,7 +17,6 @@ step, never the randomness of the posterior itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -27,6 +26,7 @@ from scipy.special import logit
 
 from bayesdp import validation
 from bayesdp.claims import RunClaims
+from bayesdp.claims.plan import Plan
 from bayesdp.guarantees.calibration import calibrate
 from bayesdp.optional import needs
 from bayesdp.progress import Progress
@@ -37,7 +37,7 @@ from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import GaussianPosterior, SgdSettings
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
-from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows
+from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows, check_weights
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
 
@@ -99,19 +99,33 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         self.ledger = ledger
         self.classes = classes
 
-    def fit(self, X: Any, y: Any, audit: tuple[Any, Any] | None = None, track: Progress = iter) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        audit: tuple[Any, Any] | None = None,
+        track: Progress = iter,
+        *,
+        audit_used_for: str | None = None,
+    ) -> Self:
         """Learn from rows X [n, d] and their classes y [n], and return the model.
 
         ``audit`` are rows and classes of people from the same population who are not learnt from: claims about most
-        people rest on them. Raises InvalidInputError for bad input, before a ledger is made.
+        people rest on them. If they were used to choose settings, ``audit_used_for`` says so, as in ``Ledger.create``.
+        Raises InvalidInputError for bad input, before a ledger is made.
         """
         randomness: Randomness = Secure() if self.random_state is None else Seeded(self.random_state)
-        new_ledger = Ledger if self.ledger is None else partial(Ledger.create, self.ledger)
+
+        def new_ledger(plan: Plan) -> Ledger:
+            if self.ledger is None:
+                return Ledger(plan=plan, audit_used_for=audit_used_for)
+            return Ledger.create(self.ledger, plan=plan, audit_used_for=audit_used_for)
+
         return self.fit_into(new_ledger, X, y, audit, randomness=randomness, track=track)
 
     def fit_into(
         self,
-        ledger: Ledger | Callable[[], Ledger],
+        ledger: Ledger | Callable[[Plan], Ledger],
         X: Any,
         y: Any,
         audit: tuple[Any, Any] | None = None,
@@ -120,15 +134,18 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
         checkpoint: Callable[[dict[str, Any]], Checkpoint | None] = lambda settings: None,
         track: Progress = iter,
     ) -> Self:
-        """Do what ``fit`` does, with a given ledger, or with a function that makes one once the input is checked.
+        """Do what ``fit`` does, with a given ledger, or with a function that makes one for the plan of the run.
 
+        The function is called once the input is checked.
         ``checkpoint`` is a function from settings to the checkpoint of the run, with which a run that was interrupted
         goes on; by default there is none.
         """
         settings, prior = self._settings(), validation.positive("prior_std", self.prior_std)
         rows, audit_rows = self._checked(X, y, audit)
         if not isinstance(ledger, Ledger):
-            ledger = ledger()
+            noise_std = settings.noise_multiplier * settings.clip
+            plan = Plan(steps=settings.steps, noise_std=noise_std, sample_rate=settings.sample_rate, clip=settings.clip)
+            ledger = ledger(plan)
         sums = NoisySums.of(settings, ledger=ledger, randomness=randomness, source="variational inference")
         posterior = GaussianPosterior(rows.x.shape[1], len(rows), prior, settings)
 
@@ -138,6 +155,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
             drawn = sums.draw(len(rows), step=number)
             batch = rows if drawn is None else rows.take(drawn)
             theta = mean + scale * eta
+            check_weights(theta)
             norms = None if audit_rows is None else _norms(audit_rows, theta)
             noisy = sums.release(_clipped_sum(batch, theta, settings.clip), step=number, audit=norms)
             posterior.update(noisy / settings.sample_rate, eta, sums.noise_std / settings.sample_rate, number)
@@ -209,6 +227,7 @@ class BayesianLogisticRegression(ClassifierMixin, BaseEstimator):
             average=self.average,
         )
 
+    @np.errstate(all="ignore")  # what is not finite is refused below, in one line
     def _checked(self, X: Any, y: Any, audit: tuple[Any, Any] | None) -> tuple[Rows, Rows | None]:
         """Return training and audit rows with the constant feature and classes 0 and 1."""
         x, y = cast(Any, validate_data)(self, X, y, dtype=np.float64)
@@ -247,7 +266,8 @@ def _norms(rows: Rows, theta: FloatArray) -> FloatArray:
 
 
 def _clipped_sum(rows: Rows, theta: FloatArray, clip: float) -> FloatArray:
-    factors = np.minimum(1.0, clip * (1 - SLACK) / np.maximum(_norms(rows, theta), 1e-300))
+    with np.errstate(over="ignore"):  # a row of zeros, a large clip: a warning would be about that row
+        factors = np.minimum(1.0, clip * (1 - SLACK) / np.maximum(_norms(rows, theta), 1e-300))
     return (_residuals(rows, theta) * factors) @ rows.x
 
 

@@ -12,19 +12,17 @@ import numpy as np
 
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.everyone import ledger_caveats
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.risk import RunRisk
 from bayesdp.formatting import finite_or_none
-from bayesdp.ledger import CAVEATS, StoredLedger
+from bayesdp.ledger import StoredLedger
 from bayesdp.report.cards import Card, cards, lead
 from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_training, ranked
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
-_NAMES = {
-    "seed": "seed of the split",
-    "reproducible": "noise from a seed",
-}
+_NAMES = {"reproducible": "noise from a seed"}
 _DEEPEST = 3
 SHARES = DEFAULT_SHARES
 _FINE_SHARES = (*(round(0.05 * number, 2) for number in range(1, 20)), 0.97, 0.98, 0.99, 0.995, 0.999)
@@ -120,15 +118,13 @@ def _stamps(ledger: StoredLedger) -> list[str]:
         "everything": "Every figure on this page is only an estimate",
         "audit": "Figures for shares of people are only estimates",
     }
-    caveats = ledger.history.caveats
     seeded = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."
-    listed = [CAVEATS[name] for name in caveats]
     stamps = [
         f'{weakened[caveat.weakens]}, even where it says "sure". The reason: {caveat.text}.'
-        for caveat in listed
+        for caveat in ledger_caveats(ledger)
         if caveat.weakens in weakened
     ]
-    return [seeded] * ("seeded" in caveats) + stamps
+    return [seeded] * ("seeded" in ledger.history.caveats) + stamps
 
 
 def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_clip_bound
+from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_caveats, ledger_clip_bound
 from bayesdp.claims.ex_post import ex_post_epsilons
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import percent, round_up
@@ -75,7 +75,9 @@ class LiveView:
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
         sure = self._sure(bound)
         if sure is not None:
-            words += f", {_figure(min(sure, everyone))} for {percent(self._share)} of people"
+            doubtful = any(caveat.weakens != "nothing" for caveat in ledger_caveats(self._ledger))
+            about = ", an estimate," if doubtful else ""
+            words += f", {_figure(min(sure, everyone))}{about} for {percent(self._share)} of people"
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
         return f"{words} (delta {self._delta:g}){seeded}"
 

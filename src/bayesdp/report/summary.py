@@ -32,6 +32,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
         "created": ledger.created,
         "data": ledger.data,
         "metadata": ledger.metadata,
+        "audit_used_for": ledger.audit_used_for,
         "composed_of": ledger.composed_of,
         "notes": ledger.notes,
         "steps": history.steps,
@@ -67,7 +68,9 @@ def words(values: dict[str, Any]) -> str:
     audit = values["audit"]
     if audit["records"]:
         shown = {q: "infinite" if e is None else round_up(e) for q, e in audit["exposure_quantiles"].items()}
-        lines.append(f"  {audit['records']} audit records, norms at {audit['steps']} steps")
+        used = values["audit_used_for"]
+        used_for = "" if used is None else f"; used for: {used}, so what rests on them is an estimate"
+        lines.append(f"  {audit['records']} audit records, norms at {audit['steps']} steps{used_for}")
         lines.append("  exposure: " + ", ".join(f"{float(q):.0%} up to {e}" for q, e in shown.items()))
         if audit["share_clipped"] is not None:
             lines.append(f"  above the clip bound: {audit['share_clipped']:.1%} of their norms")

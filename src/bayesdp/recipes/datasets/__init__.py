@@ -55,8 +55,8 @@ def load(name: str, data: str | Path | None = None, *, seed: int = 0) -> Dataset
 
     ``data`` is the folder in which the data set has a folder of its own; None takes the one that BAYESDP_DATA names,
     and without that variable OpenML is asked. Audit rows are the published test set (Abalone: the last fifth, as in the
-    paper; digits: 500 rows). ``seed`` decides which tenth of the other rows is held out for validation, and which rows
-    of digits are for the audit.
+    paper; digits: 500 rows), the same for every seed, so that no run trains on the audit rows of another. ``seed``
+    decides which tenth of the other rows is held out for validation.
 
     Raises InvalidInputError for an unknown name, a missing or damaged file, or if OpenML does not answer, and
     MissingLibraryError where scikit-learn or pandas is needed and not installed.
@@ -65,8 +65,7 @@ def load(name: str, data: str | Path | None = None, *, seed: int = 0) -> Dataset
         raise refuse("name", name, f"one of {', '.join(NAMES)}")
     seed = validation.count("seed", seed, minimum=0)
     if name == "digits":
-        development, audit = scikit_learn.digits(seed)
-        return _split(name, "bundled with scikit-learn", development, audit, seed)
+        return _split(name, "bundled with scikit-learn", *scikit_learn.digits(), seed)
     folder = data if data is not None else os.environ.get(VARIABLE) or None
     if folder is None:
         return _split(name, "OpenML", *_FROM_OPENML[name](), seed)
