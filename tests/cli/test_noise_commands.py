@@ -79,7 +79,7 @@ def test_account(norms):
     assert values["bayesian"]["lambda"] >= 1
     assert [part["share"] for part in values["shares"]] == [0.5, 0.9, 0.99]
     half, *others = values["shares"]  # 12 audit records are enough for half of the population only
-    assert half["epsilon"] > half["estimate_epsilon"] > 0
+    assert 0 < half["epsilon"] < half["estimate_epsilon"]  # of somebody left out, and of both directions
     for part in others:
         assert part["epsilon"] is None
         assert "audit records; there are 12" in part["reason"]
@@ -162,7 +162,10 @@ def test_account_as_json(folder):
         *("worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
     }
     half, ninety, all_but = values["shares"]
-    assert set(half) == {"share", "epsilon", "estimate_epsilon", "gamma", "kind", "direction", "records", "reason"}
+    assert set(half) == {
+        *("share", "epsilon", "ex_post_epsilon", "kind", "condition"),
+        *("estimate_epsilon", "gamma", "direction", "records", "reason"),
+    }
     assert 0 < half["estimate_epsilon"] < half["epsilon"]
     assert half["estimate_epsilon"] <= ninety["estimate_epsilon"] <= values["worst_case"]["epsilon"]
     assert half["direction"] == "record out"

@@ -28,6 +28,12 @@ _FORM_NOTES: dict[Form, str] = {
 }
 
 
+_BOTH = (
+    "The estimate exceeds the ex-post figure because it also covers people who were in the data; with sampled batches "
+    "a release shows more surely that somebody was there than that somebody was not."
+)
+
+
 @dataclass(frozen=True)
 class RecordEpsilons:
     """Epsilons of audit records, [m]: what the run has surely cost them, and a smaller estimate.
@@ -98,13 +104,14 @@ def share_claims(
             worst_case=worst_case,
         )
         ex_post = common.with_figure(_ranked(epsilons.ex_post, rank), notes=(_FORM_NOTES[epsilons.form], note))
+        estimated = _ranked(epsilons.estimate, rank)
         estimate = common.with_figure(
-            _ranked(epsilons.estimate, rank),
+            estimated,
             kind="estimate",
             direction="both",
             method=f"{epsilons.estimate_method}, order statistics",
             assumptions=(SAMPLED, FIXED_NORMS),
-            notes=(note,),
+            notes=(note, _BOTH) if estimated > ex_post.epsilon else (note,),
         )
         pairs.append(ShareClaims(ex_post if too_few else ex_post.capped(), estimate))
     return tuple(pairs)
