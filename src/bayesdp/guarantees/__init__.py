@@ -3,4 +3,5 @@
 worst_case.py    epsilon of given noise, through dp-accounting: PLD, Rényi divergences, the exact Gaussian profile
 calibration.py   the noise that a target epsilon needs
 clip_bound.py    a record at the clip bound in every step: the worst case of many different settings
+several_rows.py  the worst case for a person with several rows
 """
