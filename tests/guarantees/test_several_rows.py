@@ -120,6 +120,12 @@ def test_tiny_deltas_are_left_to_moments():
     assert bound([(1.0, 0.01, 1000)], 3, 1e-9).epsilon < found.epsilon < 30
 
 
+def test_rows_that_are_hardly_ever_drawn():
+    assert bound([(1.0, 1e-300, 2)], 2).epsilon == 0
+    with_others = bound([(1.0, 1e-30, 2), (4.0, 0.1, 20)], 2).epsilon
+    assert with_others == pytest.approx(bound([(4.0, 0.1, 20)], 2).epsilon, rel=1e-3)
+
+
 def test_no_steps_cost_nothing():
     assert bound([], 3).epsilon == 0
 

@@ -52,7 +52,10 @@ def test_claims_are_those_of_the_version_that_wrote_it(copied, name):
         claims = [claim.to_dict() for claim in found if claim != found.anytime]  # which that version did not have
     assert len(claims) == len(expected["claims"])
     for claim, before in zip(claims, expected["claims"], strict=True):
-        assert_same(claim, figures(before))
+        numbers = figures(before)
+        if "2 rows of one person" in claim["method"]:  # which is sharper than what that version could say
+            assert 0.85 * numbers["epsilon"] < claim["epsilon"] <= numbers.pop("epsilon")
+        assert_same(claim, numbers)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

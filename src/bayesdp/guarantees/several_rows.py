@@ -69,6 +69,12 @@ def _mixtures(
     """Return the bound by mixtures of Gaussians; ``most``, another bound, only helps to place the grid."""
     truncation = max(_ERROR * delta / (2 * float(counts.sum())), 1e-300)
     steps = [RowsStep.of(q, e, rows, truncation) for q, e in zip(rates.tolist(), exposures.tolist(), strict=True)]
+    # Steps in which a row is drawn less often than what may be lost: they reveal nothing but that.
+    drawn = np.array([step.shifts[-1] > 0 for step in steps])
+    delta -= float(counts[~drawn] @ np.array([step.dropped for step in steps])[~drawn])
+    if not drawn.any():
+        return RowsBound(0.0, "PLD", True)
+    steps, counts = [step for step in steps if step.shifts[-1] > 0], counts[drawn]
     spans = np.array([step.span(truncation) for step in steps])
     best = RowsBound(math.inf, "PLD", False)
     if not (np.abs(spans) < _LARGEST_LOSS).all():
