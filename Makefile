@@ -36,6 +36,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.claims
+	$(BIN)/python -m benchmarks.guarantees
 	$(BIN)/python -m benchmarks.budgets
 	$(BIN)/python -m benchmarks.opacus_overhead
 	$(BIN)/python -m benchmarks.linear_probe

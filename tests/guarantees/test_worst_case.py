@@ -170,3 +170,18 @@ def test_full_batch_is_exact_at_tiny_delta(delta):
 def test_noise_beyond_what_libraries_compute_is_refused(noise):
     with pytest.raises(ValueError, match="noise_multiplier="):
         bayesdp.epsilon(noise_multiplier=noise, sample_rate=0.5, steps=1, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "delta"), [(1e8, 0.1, 1e-14), (1e9, 0.01, 1e-13), (1e7, 0.5, 1e-11), (1e12, 0.9, 1e-14)]
+)
+def test_much_noise_is_no_epsilon_of_zero(noise, rate, delta):
+    """dp-accounting's Rényi divergences cancel to 0 there, but the total variation of one step exceeds delta."""
+    assert rate * math.erf(1 / (noise * math.sqrt(8))) > delta
+    result = bayesdp.epsilon(noise_multiplier=noise, sample_rate=rate, steps=1, delta=delta)
+    assert result.epsilon > 0
+    assert result.rdp_epsilon > 0
+
+
+def test_enough_noise_is_an_epsilon_of_zero():
+    assert bayesdp.epsilon(noise_multiplier=1e9, sample_rate=0.1, steps=1, delta=1e-5).epsilon == 0

@@ -61,7 +61,10 @@ def test_claims_are_those_of_the_version_that_wrote_it(copied, name):
             assert (claim["epsilon"], claim["direction"]) == (before["epsilon"], before["direction"])
             assert 0.01 < claim["delta"] < before["delta"]
         else:
-            assert_same(claim, figures(before))
+            numbers = figures(before)
+            if "2 rows of one person" in claim["method"]:  # which is sharper too
+                assert 0.85 * numbers["epsilon"] < claim["epsilon"] <= numbers.pop("epsilon")
+            assert_same(claim, numbers)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

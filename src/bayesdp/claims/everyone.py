@@ -177,7 +177,7 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
         kind="proved",
         method=worst.accountant,
         condition=worst.condition,
-        notes=(worst.note,) if worst.note else (),
+        notes=worst.notes,
         reason=(worst.reason or "the noise is too small") if math.isinf(worst.epsilon) else None,
     )
     return resting_on(claim, caveats)

@@ -10,10 +10,12 @@ from typing import Any
 from bayesdp import validation
 from bayesdp.formatting import round_up
 from bayesdp.guarantees.worst_case import WorstCase, epsilon, rdp_epsilon
+from bayesdp.profiles import gaussian_epsilon
 from bayesdp.validation import refuse
 
 _CLOSE = 1e-3  # epsilon is within this share below the target
-_LEAST, _MOST = 1e-2, 1e7  # noise multipliers that are tried
+_LEAST, _MOST = 1e-2, 1e12  # noise multipliers that are tried
+_FLATTEST = -0.5  # slope of log epsilon against log noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,14 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
     """Return a noise multiplier, close to the least, whose worst-case epsilon does not exceed the target.
 
     For ``steps`` steps of DP-SGD at ``sample_rate`` and ``delta``, as ``bayesdp.epsilon`` counts them. Rényi
-    divergences bracket the root; privacy loss distributions polish it until epsilon is within 0.1 % below the target.
+    divergences and the Gaussian profile bracket the root; ``bayesdp.epsilon`` polishes it until epsilon is within 0.1 %
+    below the target.
 
     Formal guarantee: the noise multiplier returned was itself evaluated, so its epsilon is at most ``target_epsilon``
     whatever the search did. It may be larger than necessary where the search stops early: it does not go below a noise
     multiplier of 0.01, nor on once it has located the root to 1e-4 relative.
 
-    Raises InvalidInputError for arguments out of range, and for a target that no noise multiplier below 1e7 reaches.
+    Raises InvalidInputError for arguments out of range, and for a target that no noise multiplier below 1e12 reaches.
     """
     target = validation.positive("target_epsilon", target_epsilon)
     validation.sample_rate(sample_rate)
@@ -50,7 +53,9 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
     validation.probability("delta", delta)
 
     def rough(noise: float) -> float:
-        return rdp_epsilon([(noise, sample_rate, steps)], delta=delta)
+        # Rényi divergences have a floor, about -log(delta) over their largest order, below which only Gaussians reach.
+        exposure = math.sqrt(steps) / noise * (1 + 2.0**-40)
+        return min(rdp_epsilon([(noise, sample_rate, steps)], delta=delta), float(gaussian_epsilon(exposure, delta)))
 
     def exact(noise: float) -> WorstCase:
         return epsilon(noise_multiplier=noise, sample_rate=sample_rate, steps=steps, delta=delta)
@@ -58,11 +63,11 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
     high = _bracket(rough, target)
     best, low = exact(high), 0.0
     # On a log-log scale epsilon is nearly a straight line in the noise: aim a little below the target along it.
-    slope = math.log(rough(0.9 * high) / max(rough(high), 1e-300)) / math.log(0.9)
+    slope = math.log(max(rough(0.9 * high), 1e-300) / max(rough(high), 1e-300)) / math.log(0.9)
     while best.epsilon < (1 - _CLOSE) * target and high > _LEAST and high - low > 1e-4 * high:
         aim = (1 - _CLOSE / 2) * target
-        guess = high * (aim / best.epsilon) ** (1 / min(slope, -0.1)) if best.epsilon > 0 else high / 2
-        if not low < guess < high:
+        guess = high * (aim / best.epsilon) ** (1 / min(slope, _FLATTEST)) if best.epsilon > 0 else high / 2
+        if not max(low, high / 16) < guess < high:
             guess = math.sqrt(low * high) if low else high / 2
         tried = exact(guess)
         if 0 < tried.epsilon != best.epsilon > 0:

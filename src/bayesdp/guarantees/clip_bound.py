@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bayesdp.guarantees.worst_case import WorstCase, merge, worst_case_of
+from bayesdp.guarantees.worst_case import ONLY_RENYI, WorstCase, merge, worst_case_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.mechanisms.order_mixture import OrderMixture
@@ -114,7 +114,10 @@ def worst_case_of_many(steps: Sequence[RepeatedStep], delta: float) -> WorstCase
     profile = clip_bound.epsilon(delta)
     rdp = epsilon_from_costs(clip_bound.costs, CLIP_BOUND_LAMBDAS, delta, "improved")[0]
     if rdp <= profile:
-        return WorstCase(epsilon=rdp, delta=delta, accountant="RDP", rdp_epsilon=rdp, pld_epsilon=None)
+        computed = ONLY_RENYI if rdp > 0 else None
+        return WorstCase(
+            epsilon=rdp, delta=delta, accountant="RDP", rdp_epsilon=rdp, pld_epsilon=None, computed=computed
+        )
     return WorstCase(epsilon=profile, delta=delta, accountant="PLD", rdp_epsilon=rdp, pld_epsilon=profile)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,13 +14,17 @@ import numpy as np
 
 from bayesdp import validation
 from bayesdp.formatting import round_up
+from bayesdp.guarantees.bounded_pld import BEYOND_SUPPORT, COARSENED, PldBound, bounded_pld
 from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.mechanisms.log_moments import log_moments
+from bayesdp.profiles import gaussian_epsilon
+from bayesdp.profiles.conversion import epsilon_from_costs
 from bayesdp.validation import InvalidInputError, refuse
 
-PLD_ROUND_OFF = 1e-12
-"""The probability that truncation and the Fourier transform may lose; PLD is asked for this much less delta."""
-
-_INTERVAL, _LEAST_SHARE = 1e-4, 1e-5  # of the discretisation: the usual one, and the least as a share of epsilon
+ONLY_RENYI = "Only Rényi divergences gave a bound here; the exact epsilon may be much less."
+"""What is said of a figure for which privacy loss distributions gave none."""
+_LAMBDAS = np.arange(1.0, 513.0)
+_RDP_ROUND_OFF = 1e-12  # by which dp-accounting's Rényi divergence of one sampled step may be too small
 _TOO_LITTLE_NOISE = "no finite epsilon: the noise is too small"
 
 
@@ -28,9 +32,10 @@ _TOO_LITTLE_NOISE = "no finite epsilon: the noise is too small"
 class WorstCase:
     """(epsilon, delta)-DP for everyone under add/remove of one record: the smallest of several upper bounds.
 
-    ``accountant`` names the bound that gave ``epsilon``: "PLD", "RDP", or "Gaussian", the exact profile of full-batch
-    runs. ``rdp_epsilon`` and ``pld_epsilon`` are the first two; ``pld_epsilon`` is None where it is not finite, where
-    delta is within its round-off, or where the event is not supported. ``float(worst_case)`` is ``epsilon``.
+    ``accountant`` names the bound that gave ``epsilon``: "PLD", "RDP", or "Gaussian", the profile of full-batch runs,
+    which is exact for them and bounds sampled runs too. ``rdp_epsilon`` and ``pld_epsilon`` are the first two;
+    ``pld_epsilon`` is None where it is not finite, where delta is within its round-off, or where the event is not
+    supported. ``float(worst_case)`` is ``epsilon``.
     """
 
     epsilon: float
@@ -48,9 +53,16 @@ class WorstCase:
     "What must be true for it to be proved, if not every run of the procedure is covered."
     note: str | None = None
     "A sentence about what the figure is of, such as the plan of a run."
+    computed: str | None = None
+    "A sentence about how it was computed, if not as usual: on a coarser grid, or by Rényi divergences only."
 
     def __float__(self) -> float:
         return self.epsilon
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the figure should see: ``note`` and ``computed``, where they are given."""
+        return tuple(text for text in (self.note, self.computed) if text)
 
     def statement(self) -> str:
         """Return the worst case in a sentence; figures are rounded up, never down."""
@@ -58,9 +70,9 @@ class WorstCase:
             return f"For everyone: {self.reason or _TOO_LITTLE_NOISE}."
         size = round_up(self.epsilon, 4)
         kind = f"{self.kind} {self.condition}" if self.condition else self.kind
-        note = f" {self.note}" if self.note else ""
+        notes = "".join(f" {text}" for text in self.notes)
         assumed = f" Assumes that {'; '.join(self.assumptions)}." if self.assumptions else ""
-        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, {kind}).{assumed}{note}"
+        return f"For everyone: epsilon = {size} at delta = {self.delta:g} ({self.accountant}, {kind}).{assumed}{notes}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; an infinite epsilon becomes None, with a ``reason`` beside it."""
@@ -68,6 +80,8 @@ class WorstCase:
         reason = values.pop("reason") or _TOO_LITTLE_NOISE
         for name in ("assumptions", "kind", "condition", "note"):  # these are stated by the claims
             del values[name]
+        if values["computed"] is None:
+            del values["computed"]
         for name in ("epsilon", "rdp_epsilon"):
             if math.isinf(values[name]):
                 values[name] = None
@@ -82,7 +96,7 @@ def epsilon(*, noise_multiplier: float, sample_rate: float, steps: int, delta: f
     which each record is in a batch.
 
     Formal guarantee: an upper bound of epsilon for everyone, under add/remove of one record: the smallest of those by
-    privacy loss distributions (PLD), by Rényi divergences (RDP) and, without sampling, by the exact Gaussian profile.
+    privacy loss distributions (PLD), by Rényi divergences (RDP) and by the Gaussian profile, exact without sampling.
     Discretisation and round-off err upwards. No steps cost nothing.
 
     Raises InvalidInputError for a noise multiplier outside [1e-6, 1e12], a rate outside (0, 1], a number of steps that
@@ -102,11 +116,29 @@ def worst_case_of(history: Iterable[RepeatedStep] | Any, *, delta: float = 1e-5)
     event = history if _is_event(history) else to_dp_event(history)
     with _quiet():
         rdp = _rdp(event, delta)
-        pld = None if rdp == 0 else _pld(event, delta, rdp)
-        bounds = {"PLD": pld, "RDP": rdp, "Gaussian": _gaussian(event, delta) if rdp > 0 else None}
+        steps_taken = _steps_of(event)
+        pld = PldBound(None, False)
+        if rdp > 0:
+            largest = _gaussian(steps_taken, BEYOND_SUPPORT) if steps_taken else None
+            support = min(_rdp(event, BEYOND_SUPPORT), math.inf if largest is None else largest)
+            pld = bounded_pld(event, steps_taken, delta, rdp, support)
+        gaussian = _gaussian(steps_taken, delta) if rdp > 0 and steps_taken else None
+        bounds = {"PLD": pld.epsilon, "RDP": rdp, "Gaussian": gaussian}
     finite = {name: value for name, value in bounds.items() if value is not None}
     best = min(finite, key=finite.__getitem__)
-    return WorstCase(epsilon=finite[best], delta=delta, accountant=best, rdp_epsilon=rdp, pld_epsilon=pld)
+    computed = None
+    if best == "PLD" and pld.coarse:
+        computed = COARSENED
+    elif best == "RDP" and pld.epsilon is None and rdp > 0:
+        computed = ONLY_RENYI
+    return WorstCase(
+        epsilon=finite[best],
+        delta=delta,
+        accountant=best,
+        rdp_epsilon=rdp,
+        pld_epsilon=pld.epsilon,
+        computed=computed,
+    )
 
 
 def rdp_epsilon(history: Iterable[RepeatedStep], *, delta: float = 1e-5) -> float:
@@ -204,52 +236,44 @@ def _rdp(event: Any, delta: float) -> float:
     except Exception as error:
         raise InvalidInputError(f"event={type(event).__name__}: {str(error).splitlines()[0]}") from None
     with np.errstate(all="ignore"):
-        return max(0.0, float(accountant.get_epsilon(delta)))
+        value = max(0.0, float(accountant.get_epsilon(delta)))
+    sampled = [step for step in _steps_of(event) or [] if step[1] < 1]
+    if value == 0 and sampled:
+        return _quiet_renyi(_steps_of(event) or [], delta)
+    return value + _RDP_ROUND_OFF * sum(steps for _, _, steps in sampled)
 
 
-def _pld(event: Any, delta: float, rdp: float) -> float | None:
-    """Return epsilon by PLD, None where it is not finite or not supported.
+def _quiet_renyi(steps_taken: Sequence[RepeatedStep], delta: float) -> float:
+    """Return epsilon by Rényi divergences of a run for which dp-accounting has 0, with moments that do not cancel.
 
-    The discretisation interval is the smaller of 1e-4 and 1e-3 epsilon, but not below 1e-5 epsilon.
+    Its log-moments of sampled steps are logarithms of sums near 1, which are 0 for much noise: no reason for an epsilon
+    of 0. That takes a total variation within delta, at most sqrt(1 - e^{-KL}) (Bretagnolle & Huber 1979).
     """
-    from dp_accounting.pld import PLDAccountant
+    costs = sum(steps * log_moments(rate, [1 / noise], _LAMBDAS)[0] for noise, rate, steps in steps_taken)
+    costs = np.asarray(costs) * (1 + 1e-9)
+    if delta**2 * (1 - 1e-9) > -math.expm1(-float(costs[0])):
+        return 0.0
+    return epsilon_from_costs(costs, _LAMBDAS, delta, "improved")[0]
 
-    if delta <= 2 * PLD_ROUND_OFF or not math.isfinite(rdp) or rdp > 1000:
+
+def _steps_of(event: Any) -> list[RepeatedStep] | None:
+    """Return the steps of an event made of Gaussians, None if it holds anything else."""
+    try:
+        return from_dp_event(event)
+    except InvalidInputError:
         return None
-    value = rdp
-    interval = math.inf
-    for _ in range(3):  # RDP may be far above PLD for quiet runs: refine until the discretisation is small beside it
-        finer = max(min(_INTERVAL, 1e-3 * value), _LEAST_SHARE * value)
-        if finer > 0.5 * interval:
-            break
-        interval = finer
-        accountant = PLDAccountant(value_discretization_interval=interval)
-        try:
-            accountant.compose(event)
-        except Exception:  # an event that only RDP supports
-            return None
-        value = max(0.0, float(accountant.get_epsilon(delta - PLD_ROUND_OFF)))
-        if not 0 < value < math.inf:
-            break
-    return value if math.isfinite(value) else None
 
 
-def _gaussian(event: Any, delta: float) -> float | None:
-    """Return the exact epsilon of a run without sampling, as one Gaussian release (Balle & Wang 2018), rounded up.
+def _gaussian(steps_taken: Sequence[RepeatedStep], delta: float) -> float | None:
+    """Return epsilon of a run as one Gaussian release (Balle & Wang 2018), rounded up; None where it is not finite.
 
-    None where the event has other steps, or is too quiet to compute it.
+    Exact without sampling. With it, an upper bound: whoever is always drawn loses no less (joint convexity).
     """
     from dp_accounting import get_epsilon_gaussian
 
-    try:
-        steps_taken = from_dp_event(event)
-    except InvalidInputError:
-        return None
-    if not steps_taken or any(rate < 1 for _, rate, _ in steps_taken):
-        return None
     sensitivity = math.sqrt(math.fsum(steps / noise**2 for noise, _, steps in steps_taken))
-    if sensitivity < 1e-7:  # its difference of two normal tails would cancel
-        return None
+    if sensitivity < 1e-3:  # the difference of two normal tails would cancel
+        return float(gaussian_epsilon(sensitivity * (1 + 2.0**-40), delta))
     with np.errstate(all="ignore"):
         value = float(get_epsilon_gaussian(1 / sensitivity, delta, tol=1e-12))
     return value * (1 + 1e-7) + 1e-11 if math.isfinite(value) else None

@@ -2,6 +2,7 @@
 
 conversion.py         from log-moments to (epsilon, delta) and back
 step_losses.py        the privacy loss of one step, discretised upwards, in both directions
+rows_losses.py        the same for a person with several rows
 composed.py           many steps together, through characteristic functions, with every error added to delta
 record_profiles.py    thousands of records at once: sorted, in chunks, capped by Rényi divergences
 gaussian_profile.py   without sampling all steps are one Gaussian release, and the profile is a formula

@@ -87,12 +87,38 @@ def step_losses(rates: FloatArray, exposures: FloatArray, interval: float, trunc
     rate, exposure = rates[kind], exposures[kind]
     output = _output(rate, exposure, np.float64(interval) * point)
     # Masses under Q and M between each point and the next; a kind has none after its last point.
-    q, moved = _between(output), _between(output - exposure)
+    q, moved = mass_between(output), mass_between(output - exposure)
     q[end] = moved[end] = 0.0
     m = (1 - rate) * q + rate * moved
     below_q, above_q = ndtr(output[start]), ndtr(-output[end])
     below_m = (1 - rates) * below_q + rates * ndtr(output[start] - exposures)
     above_m = (1 - rates) * above_q + rates * ndtr(exposures - output[end])
+    return connect_the_dots(Intervals(interval, start, point, q, m, below_q, above_q, below_m, above_m))
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The masses of B kinds of steps between points of a loss grid, under Q (without the record) and M (with it).
+
+    ``point`` [P] and ``start`` [B] are those of ``Losses``. ``q`` and ``m`` [P] lie between the outputs of each point
+    and the next one up, 0 at the last point of a kind. What is ``below`` the first or ``above`` the last is [B].
+    """
+
+    interval: float
+    start: IntArray
+    point: IntArray
+    q: FloatArray
+    m: FloatArray
+    below_q: FloatArray
+    above_q: FloatArray
+    below_m: FloatArray
+    above_m: FloatArray
+
+
+def connect_the_dots(given: Intervals) -> tuple[Losses, Losses]:
+    """Move what lies between two points to both of them, keeping the masses under either law: record in, record out."""
+    interval, start, point, q, m = given.interval, given.start, given.point, given.q, given.m
+    end = np.append(start[1:], len(point)) - 1
     # Loss of an interval's lower end, e^loss for record in; for record out losses are negated and ends change places.
     value = interval * point
     to_upper = _to_upper_end(m, np.exp(value) * q, interval)
@@ -102,8 +128,8 @@ def step_losses(rates: FloatArray, exposures: FloatArray, interval: float, trunc
     outward = to_upper
     outward[1:] += (q - to_upper)[:-1]
     return (
-        _with_ends(interval, start, point, inward, start, below_m, end, above_m, above_q),
-        _with_ends(interval, start, -point, outward, end, above_q, start, below_q, below_m),
+        _with_ends(interval, start, point, inward, start, given.below_m, end, given.above_m, given.above_q),
+        _with_ends(interval, start, -point, outward, end, given.above_q, start, given.below_q, given.below_m),
     )
 
 
@@ -154,7 +180,7 @@ def _output(rate: FloatArray, exposure: FloatArray, loss: FloatArray) -> FloatAr
     return power / exposure + exposure / 2
 
 
-def _between(output: FloatArray) -> FloatArray:
+def mass_between(output: FloatArray) -> FloatArray:
     """Return the mass of N(0,1) between each output and the next one up, from the nearer tail; 0 after the last."""
     tail = ndtr(-np.abs(output))
     mass = np.zeros_like(output)
