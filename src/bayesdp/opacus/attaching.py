@@ -6,17 +6,34 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+from opacus.grad_sample import AbstractGradSampleHooks
+from opacus.optimizers import (
+    AdaClipDPOptimizer,
+    DPOptimizer,
+    DPOptimizerFastGradientClipping,
+    DPPerLayerOptimizer,
+)
+from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
+
 from bayesdp.claims.plan import Plan
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
-from bayesdp.opacus.clipping import FlatClipping, clipping_of
+from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
 from bayesdp.opacus.coupling import check_layers
+from bayesdp.opacus.ghost_clipping import GhostClipping
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
+
+_CLIPPING: dict[type, type[FlatClipping]] = {
+    DPOptimizer: FlatClipping,
+    DPPerLayerOptimizer: PerLayerClipping,
+    AdaClipDPOptimizer: AdaptiveClipping,
+    DPOptimizerFastGradientClipping: GhostClipping,
+}
 
 
 def watch(
@@ -111,3 +128,18 @@ def _check_no_checkpoint(optimizer: Any) -> None:
     hook = optimizer.step_hook
     if isinstance(hook, AccountantHook) and hook.accountant.resumes:
         raise refuse("ledger", "a new one", "Ledger.open of the ledger to which the checkpoint that was loaded belongs")
+
+
+def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> FlatClipping:
+    """Return how an optimizer clips, by its exact class; raise InvalidInputError if that is not known."""
+    if not isinstance(optimizer, DPOptimizer):
+        raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
+    clipping = _CLIPPING.get(type(optimizer))
+    if clipping is None:
+        known = ", ".join(known.__name__ for known in _CLIPPING)
+        raise refuse("optimizer", type(optimizer).__name__, f"one of {known}, on one device")
+    if not isinstance(model, AbstractGradSampleHooks):
+        raise refuse("model", type(model).__name__, "the model that make_private returned")
+    if isinstance(loss, DPLossFastGradientAdaptiveClipping):
+        raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
+    return clipping(model, optimizer, sampling)

@@ -38,7 +38,8 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
-from bayesdp.opacus.clipping import FlatClipping, GhostClipping, passes_are_mixed
+from bayesdp.opacus.clipping import FlatClipping
+from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.validation import count, refuse
 
 _LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")

@@ -103,7 +103,9 @@ class Sampling:
         """Compare the draws so far with the rate: their mean size, and whether sizes vary as Poisson sampling has it.
 
         Warns once, and sets ``mismatch``, if honest sampling would give such batches with probability below 1e-12. It
-        looks after 8, 16, 32, ... draws, so that all looks together rarely err.
+        looks after 8, 16, 32, ... draws, so that all looks together rarely err. The warning has no sizes in it: they
+        are about training records. That it comes at all says that the sampler is not what it is taken for; whoever
+        samples honestly never sees it, whatever the records are.
         """
         if draw.rate is None:
             return
@@ -120,12 +122,9 @@ class Sampling:
         even = float(chdtr(self._compared, self._spread))
         if 2 * float(ndtr(-abs(excess))) < _UNLIKELY or even < _UNLIKELY:
             self.mismatch = True
-            what = "nearly equal sizes, which Poisson sampling does not give"
-            if even >= _UNLIKELY:
-                what = f"{self._drawn / self._compared:g} records on average, not {self._expected / self._compared:g}"
             warnings.warn(
-                f"sample_rate={draw.rate:g}: {self._compared} batches had {what}. Claims are now marked as "
-                "estimates. (Private: this is about training members.)",
+                f"sample_rate={draw.rate:g}: the sizes of the batches do not fit Poisson sampling at this rate. Claims "
+                "are now marked as estimates.",
                 SamplingWarning,
                 stacklevel=2,
             )

@@ -237,7 +237,7 @@ class Watch:
         batches = self._clipping.batches()
         parts = self._sampling.draws.use(batches)
         more = bool(parts) and parts[-1].more
-        if more and not self._clipping.in_parts:
+        if any(part.split for part in parts) and not self._clipping.in_parts:
             raise refuse("clipping", "adaptive", "flat clipping for BatchMemoryManager: it loses the adaptive count")
         norms, clip = self._clipping.add_to_sum(), self._clipping.clip()
         for part, part_norms in zip(parts, norms.split([len(batch) for batch in batches]), strict=True):
