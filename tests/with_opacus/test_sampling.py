@@ -67,9 +67,7 @@ def test_batches_that_do_not_fit_the_rate_are_reported(
     monkeypatch.setattr(UniformWithReplacementSampler, "__iter__", even_batches)
     run = private_run(batch=20, noise_multiplier=4.0)
     run.watch(ledger)
-    with pytest.warns(
-        SamplingWarning, match=r"sample_rate=0\.1: the sizes of the batches do not fit"
-    ) as warned:
+    with pytest.warns(SamplingWarning, match=r"sample_rate=0\.1: the sizes of the batches do not fit") as warned:
         run.train()
     assert not any(str(size) in str(warning.message) for warning in warned)
     assert ledger.history.caveats == ["sampling-mismatch"]
