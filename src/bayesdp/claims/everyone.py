@@ -16,8 +16,10 @@ from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
 
-_FOR_EVERYONE, _FOR_OTHERS = frozenset({"everything"}), frozenset({"everything", "audit"})
-"""What caveats must weaken to turn a claim into an estimate."""
+_FOR_EVERYONE = frozenset({"everything"})
+_FOR_AVERAGES = _FOR_EVERYONE | {"audit"}
+_FOR_SHARES = _FOR_AVERAGES | {"shares"}
+"""What caveats must weaken to turn a claim into an estimate. The gate is a claim about an average."""
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
 _UNCLIPPED = "a step without a clip bound has no worst case"
@@ -127,10 +129,10 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
 def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
     """Return the claim with the caveats of the steps among its assumptions.
 
-    A bound becomes an estimate if a caveat weakens it: one that weakens "everything", or, unless the claim is for
-    everyone, one that weakens "audit".
+    A bound becomes an estimate if a caveat weakens it: one that weakens "everything"; unless the claim is for everyone,
+    one that weakens "audit"; and unless it is for everyone or an average, one that weakens "shares".
     """
-    weakening = _FOR_EVERYONE if claim.audience == "everyone" else _FOR_OTHERS
+    weakening = {"everyone": _FOR_EVERYONE, "average": _FOR_AVERAGES}.get(claim.audience, _FOR_SHARES)
     is_bound = claim.kind in ("proved", "ex-post")
     weakened = is_bound and any(caveat.weakens in weakening for caveat in caveats)
     kind = "estimate" if weakened else claim.kind

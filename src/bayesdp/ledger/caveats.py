@@ -17,8 +17,8 @@ class Caveat:
     """An assumption in words, and the claims that it weakens from a bound to an estimate."""
 
     text: str
-    weakens: Literal["nothing", "audit", "everything"]
-    "``audit``: claims from audit records; ``everything``: also the claim for everyone."
+    weakens: Literal["nothing", "shares", "audit", "everything"]
+    "``shares``: claims about shares and members; ``audit``: all from audit records; ``everything``: also for everyone."
 
 
 CAVEATS = {
@@ -28,6 +28,11 @@ CAVEATS = {
     ),
     "earlier-norms": Caveat(
         "at steps without a measurement, norms of audit records were those of the last measured step", "audit"
+    ),
+    "random-draws": Caveat(
+        "the norm of an audit record at a step, which is that of one random draw (of dropout or augmentation, for "
+        "instance), stands for all draws",
+        "shares",
     ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),

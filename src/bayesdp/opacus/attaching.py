@@ -19,6 +19,7 @@ from bayesdp.claims.plan import Plan
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
+from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
 from bayesdp.opacus.coupling import check_layers
 from bayesdp.opacus.ghost_clipping import GhostClipping
@@ -50,6 +51,7 @@ def watch(
     budget: StopWhen | None = None,
     live: bool = False,
     steps: int | None = None,
+    random_draws: Literal["estimate", "clip"] = "estimate",
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
@@ -75,6 +77,10 @@ def watch(
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
             whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
+        random_draws: What to do if training uses random numbers that are not released (dropout, augmentation), so that
+            an audit record's norm is that of one draw: keep the norms and call shares estimates ("estimate"), or charge
+            audit records at the clip bound ("clip": shares stay ex-post, and are those of everyone).
+            ``Watch.random_draws`` says what was found.
 
     Raises InvalidInputError for what cannot be accounted, and LedgerError if the ledger cannot be used: its path is
     taken, or a checkpoint was loaded whose steps it does not contain.
@@ -82,6 +88,8 @@ def watch(
     check_layers(model)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
+    if random_draws not in ("estimate", "clip"):
+        raise refuse("random_draws", random_draws, "'estimate' or 'clip'")
     if budget is not None and budget.ledger is not ledger:
         raise refuse("budget", budget, "StopWhen of the ledger that is given")
     if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
@@ -91,6 +99,7 @@ def watch(
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
         records = AuditRecords(audit, loss, model, clipping, every=every, audit_batch=audit_batch)
+        records.check()
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
     else:
@@ -103,7 +112,8 @@ def watch(
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
     opened = Ledger.create(ledger, plan=plan) if owned else ledger
     view = LiveView(opened) if live else None
-    return Watch(model, optimizer, sampling, clipping, opened, records, between, budget, owned=owned, live=view)
+    measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
+    return Watch(model, optimizer, sampling, clipping, opened, measured, budget, owned=owned, live=view)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:

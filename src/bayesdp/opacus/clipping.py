@@ -115,8 +115,7 @@ class FlatClipping:
 
     def together(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return one norm for each record, [b], from the norms of its gradients by parameter, each [b]."""
-        device = norms[0].device
-        return torch.stack([by_parameter.to(device) for by_parameter in norms], dim=1).norm(2, dim=1)
+        return norms_together(norms)
 
     def planned_clip(self) -> float:
         """Return the clip bound of the steps to come, as it is set now."""
@@ -158,7 +157,7 @@ class PerLayerClipping(FlatClipping):
         """Return the norm of the clipped pieces of each record, [b]."""
         bounds = self.optimizer.max_grad_norms
         clipped = [piece.clamp(max=float(bound)) for piece, bound in zip(norms, bounds, strict=True)]
-        return super().together(clipped)
+        return norms_together(clipped)
 
     def clip(self) -> float:
         """Return the bound of the clipped pieces together."""
@@ -212,6 +211,12 @@ class _SeenNorms(TorchFunctionMode):
         """Return the norms by parameter, each [b], if the first results have their shapes; else an empty list."""
         first = self._norms[: len(grads)]
         return first if [tuple(norm.shape) for norm in first] == [(len(grad),) for grad in grads] else []
+
+
+def norms_together(norms: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the norm of each whole gradient, [b], from the norms of its pieces by parameter, each [b]."""
+    device = norms[0].device
+    return torch.stack([by_parameter.to(device) for by_parameter in norms], dim=1).norm(2, dim=1)
 
 
 def _norms_by_parameter(grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:

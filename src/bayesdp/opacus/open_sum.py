@@ -81,16 +81,20 @@ class OpenSum:
         self._optimizer._step_skip_queue[:] = [True] if more else []
         return more
 
+    @property
+    def clip(self) -> float:
+        """The largest bound with which a part of the sum was clipped."""
+        return max(clip for _, _, clip in self._parts)
+
     def complete(self, audit: torch.Tensor | None, caveats: frozenset[str]) -> GradientSum:
         """Return the sum as it will be released; ``audit`` are the norms of audit records, [m]."""
-        clip = max(clip for _, _, clip in self._parts)
         if self._clipping.own_bound:
-            _check_bound(clip, float(self._optimizer.max_grad_norm))
+            _check_bound(self.clip, float(self._optimizer.max_grad_norm))
         return GradientSum.of(
             [(draw, norms) for draw, norms, _ in self._parts],
             audit,
             noise_std=self._clipping.noise_std(),
-            clip=clip,
+            clip=self.clip,
             extra_norm=self._clipping.extra_norm(),
             caveats=self._clipping.caveats | caveats,
         )

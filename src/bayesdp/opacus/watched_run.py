@@ -38,7 +38,7 @@ from bayesdp.claims import RunClaims
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
-from bayesdp.opacus.audit import AuditNorms
+from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers
 from bayesdp.opacus.draws import Draw
@@ -70,8 +70,7 @@ class Watch:
         sampling: Sampling,
         clipping: FlatClipping,
         ledger: Ledger,
-        audit: AuditNorms | None,
-        between: str,
+        audit: AuditMeasurement | None,
         budget: StopWhen | None,
         *,
         owned: bool,
@@ -82,7 +81,7 @@ class Watch:
         "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
         self._model, self._optimizer = model, optimizer
         self._sampling, self._clipping = sampling, clipping
-        self._audit, self._between, self._budget = audit, between, budget
+        self._audit, self._budget = audit, budget
         self._owned, self._live = owned, live
         self._coupling = coupling_layers(model)
         self._open = OpenSum(optimizer, sampling, clipping)
@@ -90,9 +89,6 @@ class Watch:
         "The sum once it is complete, until it is recorded."
         self._may_update = False
         self._audit_norms: torch.Tensor | None = None
-        self._last_norms: torch.Tensor | None = None
-        self._earlier = False
-        "Whether the audit norms of this step are those of an earlier step."
         self._resumed = ledger.steps > 0
         device = next(model._module.parameters()).device
         self._recorder: PoissonSteps | ShuffledEpochs
@@ -112,6 +108,15 @@ class Watch:
         optimizer.attach_step_hook(self._before_update)
         self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
         self._untouched = self._versions() if not ledger.steps else None
+
+    @property
+    def random_draws(self) -> tuple[str, ...]:
+        """Where training draws random numbers that are not released, as far as audits found it; empty if nowhere.
+
+        Names of layers, "the model or the loss" and "the training data". While it is not empty, claims about shares are
+        estimates, or audit records are charged at the clip bound: ``random_draws`` of ``watch`` decides.
+        """
+        return () if self._audit is None else self._audit.reasons
 
     # What is claimed
 
@@ -218,7 +223,7 @@ class Watch:
             check_mode(layer)
         if self._open.add_batch():
             return True
-        self._audit_norms = self._norms_of_audit()
+        self._audit_norms = None if self._audit is None else self._audit.norms(self._open.clip)
         self._sum = self._open.complete(self._audit_norms, self._caveats())
         if not self._allowed(self._sum, self._sum.batch):
             self._stop()
@@ -227,7 +232,8 @@ class Watch:
     def _caveats(self) -> frozenset[str]:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
-        return frozenset(["earlier-norms"] * self._earlier + ["seeded"] * seeded)
+        rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
+        return rests_on | frozenset(["seeded"] * seeded)
 
     def _drop(self) -> None:
         self._open.drop()
@@ -235,15 +241,6 @@ class Watch:
 
     def _versions(self) -> list[int]:
         return [parameter._version for parameter in self._model._module.parameters()]
-
-    def _norms_of_audit(self) -> torch.Tensor | None:
-        if self._audit is None:
-            return None
-        due = self._audit.due()
-        self._earlier = not due and self._between == "last"
-        if due:
-            self._last_norms = self._audit.norms()
-        return self._last_norms if due or self._earlier else None
 
     def _allowed(self, released: GradientSum, draws: Collection[Draw]) -> bool:
         """Return whether the budget allows a sum to be released; ``draws`` are its own, or those of a next sum."""

@@ -113,6 +113,7 @@ def _stamps(ledger: StoredLedger) -> list[str]:
     weakened = {
         "everything": "Every figure on this page is only an estimate",
         "audit": "Figures for shares of people are only estimates",
+        "shares": "Figures for shares of people are only estimates",
     }
     caveats = ledger.history.caveats
     seeded = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."

@@ -1,0 +1,66 @@
+"""What audit records are charged with at each step: their norms, earlier norms, or the clip bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesdp.opacus.audit import AuditNorms, AuditRecords
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
+
+
+class AuditMeasurement:
+    """Asks for the norms of audit records when they are due, and notes what claims from them rest on.
+
+    ``between``: at steps at which norms are not due, the clip bound ("clip") or the last norms ("last").
+    ``random_draws``: where training draws random numbers that are not released, norms as they are ("estimate") or the
+    clip bound ("clip").
+    """
+
+    def __init__(self, audit: AuditNorms, model: Any, loader: Any, between: str, random_draws: str) -> None:
+        self.caveats: frozenset[str] = frozenset()
+        "What claims from the norms of this step rest on."
+        self._audit, self._between, self._random_draws = audit, between, random_draws
+        self._model: nn.Module = model._module
+        self._last: torch.Tensor | None = None
+        self._in_data = loader_draws(loader)
+        self._in_model = isinstance(audit, AuditRecords) and audit.random
+
+    @property
+    def records(self) -> int:
+        """How many audit records there are."""
+        return self._audit.records
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Where training draws random numbers that are not released, as far as that was found; empty if nowhere."""
+        layers = random_layers(self._model) or ["the model or the loss"]
+        return (*(layers if self._in_model else ()), *(["the training data"] if self._in_data else ()))
+
+    def norms(self, clip: float) -> torch.Tensor | None:
+        """Return the norms [m] that audit records are charged with at this step, of which gradients are clipped by
+        ``clip``; None if they are not known and are charged at the clip bound.
+
+        Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+        """
+        due = self._audit.due()
+        if due and not self._at_clip_bound:
+            with borrowed_random_numbers(devices_of(self._model)) as borrowed:
+                self._last = self._audit.norms()
+            self._in_model |= borrowed.drawn or (isinstance(self._audit, AuditRecords) and self._audit.random)
+        if self._at_clip_bound:
+            self.caveats = frozenset()
+            return torch.full((self.records,), clip, dtype=torch.float64)
+        earlier = not due and self._between == "last"
+        if not due and not earlier:
+            self.caveats = frozenset()
+            return None
+        hidden = self._in_model or self._in_data
+        self.caveats = frozenset(["earlier-norms"] * earlier + ["random-draws"] * hidden)
+        return self._last
+
+    @property
+    def _at_clip_bound(self) -> bool:
+        return self._random_draws == "clip" and (self._in_model or self._in_data)
