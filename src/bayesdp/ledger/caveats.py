@@ -26,6 +26,11 @@ CAVEATS = {
         "to remove a record means that its contribution becomes zero, while batches stay as they are (zero-out)",
         "nothing",
     ),
+    "earlier-steps": Caveat(
+        "steps before the ledger began were as Opacus' accountant has counted them: their number, noise and sampling "
+        "rate",
+        "nothing",
+    ),
     "earlier-norms": Caveat(
         "at steps without a measurement, norms of audit records were those of the last measured step", "audit"
     ),

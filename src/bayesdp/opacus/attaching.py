@@ -22,7 +22,9 @@ from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
 from bayesdp.opacus.coupling import check_layers
+from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping
+from bayesdp.opacus.open_sum import check_between_sums
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report.live import LiveView
@@ -100,6 +102,9 @@ def watch(
     if audit is not None and not isinstance(audit, AuditNorms):
         records = AuditRecords(audit, loss, model, clipping, every=every, audit_batch=audit_batch)
         records.check()
+    check_between_sums(optimizer)
+    earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))
+    earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=steps is not None)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
     else:
@@ -113,7 +118,7 @@ def watch(
     opened = Ledger.create(ledger, plan=plan) if owned else ledger
     view = LiveView(opened) if live else None
     measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
-    return Watch(model, optimizer, sampling, clipping, opened, measured, budget, owned=owned, live=view)
+    return Watch(model, optimizer, sampling, clipping, opened, measured, earlier, budget, owned=owned, live=view)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:

@@ -33,8 +33,6 @@ class OpenSum:
     """The batches that Opacus has clipped and added up since the last release."""
 
     def __init__(self, optimizer: Any, sampling: Sampling, clipping: FlatClipping) -> None:
-        if optimizer._is_last_step_skipped and optimizer.params[0].summed_grad is not None:
-            raise refuse("optimizer", "in the middle of a sum", "watch before its first batch: its records are unknown")
         self._optimizer, self._sampling, self._clipping = optimizer, sampling, clipping
         self._parts: list[tuple[Draw, torch.Tensor, float]] = []
         "Draw, norms and clip bound of each part of the sum so far."
@@ -120,6 +118,12 @@ class OpenSum:
         if self._in_a_draw and any(self._sampling.draws.is_over(draw) for draw, _, _ in self._parts):
             self.drop()
         return self._clipping.start()
+
+
+def check_between_sums(optimizer: Any) -> None:
+    """Raise InvalidInputError if a sum has begun already, whose records are not known."""
+    if optimizer._is_last_step_skipped and optimizer.params[0].summed_grad is not None:
+        raise refuse("optimizer", "in the middle of a sum", "watch before its first batch: its records are unknown")
 
 
 def _check_bound(clips: float, assumed: float) -> None:

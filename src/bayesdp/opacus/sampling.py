@@ -65,7 +65,7 @@ class Sampling:
     def watch(self, at_start: Callable[[], list[torch.Tensor]]) -> None:
         """Follow what the sampler draws from now on; ``at_start`` is called when an iteration begins (``Draws``)."""
         self.draws.at_start = at_start
-        self._compare_with_opacus(len(self._sampler))
+        self._compare_with_opacus()
         self._sampler.__class__ = watched_sampler(self._class)
         setattr(self._sampler, STATE, self.draws)
 
@@ -129,15 +129,24 @@ class Sampling:
                 stacklevel=2,
             )
 
-    def _compare_with_opacus(self, batches: int) -> None:
-        """Warn if the sampling rate is not what Opacus accounts: one over the number of batches of an epoch."""
-        if self._class is not UniformWithReplacementSampler:  # not one that Opacus made
-            return
-        rate = float(self._sampler.sample_rate)
-        if self.rate is not None and not (1 - rate) * (1 - 1e-9) <= batches * rate <= 1 + 1e-9:
+    @property
+    def nominal_rate(self) -> float | None:
+        """The sampling rate that the sampler was given, which it may exceed by a little; None without sampling."""
+        return None if self.rate is None else float(self._sampler.sample_rate)
+
+    @property
+    def differs_from_opacus(self) -> bool:
+        """Whether the sampling rate is not what Opacus accounts: one over the number of batches of an epoch."""
+        rate = self.nominal_rate
+        if rate is None or self._class is not UniformWithReplacementSampler:  # not one that Opacus made
+            return False
+        return not (1 - rate) * (1 - 1e-9) <= len(self._sampler) * rate <= 1 + 1e-9
+
+    def _compare_with_opacus(self) -> None:
+        if self.differs_from_opacus:
             warnings.warn(
-                f"sample_rate={rate:g} is how records are drawn, but Opacus accounts 1/{batches}: its own epsilon "
-                "is for another rate. bayesdp accounts what is drawn.",
+                f"sample_rate={self.nominal_rate:g} is how records are drawn, but Opacus accounts "
+                f"1/{len(self._sampler)}: its own epsilon is for another rate. bayesdp accounts what is drawn.",
                 SamplingWarning,
                 stacklevel=2,
             )

@@ -42,6 +42,7 @@ from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers
 from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
@@ -71,6 +72,7 @@ class Watch:
         clipping: FlatClipping,
         ledger: Ledger,
         audit: AuditMeasurement | None,
+        earlier: EarlierSteps,
         budget: StopWhen | None,
         *,
         owned: bool,
@@ -89,7 +91,6 @@ class Watch:
         "The sum once it is complete, until it is recorded."
         self._may_update = False
         self._audit_norms: torch.Tensor | None = None
-        self._resumed = ledger.steps > 0
         device = next(model._module.parameters()).device
         self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
@@ -100,6 +101,9 @@ class Watch:
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.accountant.follow(ledger)
             self._step_hook.watched = True
+        earlier.begin(ledger)
+        self._earlier = earlier
+        self._resumed = ledger.steps > 0
         sampling.watch(self._open.start_iteration)
         clipping.attach()
         self._open.attach()
@@ -123,10 +127,12 @@ class Watch:
     def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
         """Return all claims about the run so far, as ``Ledger.claims`` does with the same options.
 
-        Norms that are not in the ledger yet are given to it first. Warns if parameters were changed although no step
+        Norms that are not in the ledger yet are given to it first, and so are steps of a checkpoint that was loaded
+        after ``watch``. Warns if parameters were changed although no step
         was recorded: training then went past the optimizer that was given to ``watch``.
         """
         self.settle()
+        self._earlier.catch_up(self.settle)
         if not self.ledger.steps and self._versions() != self._untouched:
             warnings.warn(
                 "Parameters were changed, but no step was recorded. If that was training, it was not with the "
@@ -150,6 +156,7 @@ class Watch:
         self._sampling.detach()
         self._clipping.detach()
         self._open.detach()
+        self._earlier.end()
         self._guard.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
@@ -202,6 +209,7 @@ class Watch:
         self._may_update = True
         if self._step_hook is not None:
             self._step_hook(optimizer)
+        self._earlier.count()
         self._look_ahead(released)
         if self._live is not None:
             self._live.show()
@@ -221,6 +229,7 @@ class Watch:
         """Add this batch to the sum; return True if more parts of it follow, or if the complete sum may be released."""
         for layer in self._coupling:
             check_mode(layer)
+        self._earlier.catch_up(self.settle)
         if self._open.add_batch():
             return True
         self._audit_norms = None if self._audit is None else self._audit.norms(self._open.clip)
