@@ -39,6 +39,11 @@ CAVEATS = {
         "instance), stands for all draws",
         "shares",
     ),
+    "several-passes": Caveat(
+        "the gradient of a record came from one pass through the model, as in the audit, although training made "
+        "several for each batch (real and generated samples, for instance)",
+        "audit",
+    ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
     "sampling-mismatch": Caveat(

@@ -40,6 +40,7 @@ from bayesdp.opacus.clipping import FlatClipping, norms_together
 from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import devices_of, draws_at_random
+from bayesdp.opacus.passes import PassHook
 from bayesdp.validation import count, refuse
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -278,7 +279,8 @@ def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generato
         before = dict(part.__dict__)
         aside.append((part.__dict__, before))
         for name in ("_forward_hooks", "_backward_hooks"):
-            part.__dict__[name] = OrderedDict((id_, hook) for id_, hook in before[name].items() if id_ not in hooks)
+            kept = {id_: hook for id_, hook in before[name].items() if id_ not in hooks}
+            part.__dict__[name] = OrderedDict((id_, kept[id_]) for id_ in kept if not isinstance(kept[id_], PassHook))
         if part is module or len(part._forward_hooks) < len(before["_forward_hooks"]):
             for name in _LEFT_BY_OPACUS:
                 part.__dict__.pop(name, None)

@@ -39,11 +39,16 @@ class AuditMeasurement:
         layers = random_layers(self._model) or ["the model or the loss"]
         return (*(layers if self._in_model else ()), *(["the training data"] if self._in_data else ()))
 
-    def norms(self, clip: float) -> torch.Tensor | None:
-        """Return the norms [m] that audit records are charged with at this step, of which gradients are clipped by
-        ``clip``; None if they are not known and are charged at the clip bound.
+    @property
+    def one_pass(self) -> bool:
+        """Whether the audit makes one pass for each record; an audit of the user's own may do what training does."""
+        return isinstance(self._audit, AuditRecords)
 
-        Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+    def norms(self, clip: float, *, several_passes: bool) -> torch.Tensor | None:
+        """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.
+
+        ``clip`` is the bound of this step; ``several_passes`` says whether training made more passes than the audit
+        does. Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
         """
         due = self._audit.due()
         if due and not self._at_clip_bound:
@@ -57,8 +62,12 @@ class AuditMeasurement:
         if not due and not earlier:
             self.caveats = frozenset()
             return None
-        hidden = self._in_model or self._in_data
-        self.caveats = frozenset(["earlier-norms"] * earlier + ["random-draws"] * hidden)
+        rests_on = {
+            "earlier-norms": earlier,
+            "random-draws": self._in_model or self._in_data,
+            "several-passes": several_passes,
+        }
+        self.caveats = frozenset(name for name in rests_on if rests_on[name])
         return self._last
 
     @property

@@ -10,6 +10,7 @@ records on who else was drawn, which no accounting covers.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -84,18 +85,19 @@ def _mean_ratio(alone: Callable[[], torch.Tensor], among: Callable[[], torch.Ten
     """Return how much larger random norms are among many records, in the geometric mean over as many passes as needed.
 
     It ends when a difference of ``least`` between the means of the logarithms is 5 standard errors, or after 128
-    passes of each; if that is not enough for a difference that was found, the ratio is 1.
+    passes of each; if that is not enough for a difference that was found, the ratio is 1. Norms of one pass may share
+    a draw, so a pass is one observation.
     """
-    logs: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    logs: tuple[list[float], list[float]] = ([], [])
     difference = error = math.inf
     for number in range(1, _PASSES + 1):
         for norms, kept in zip((alone, among), logs, strict=True):
             drawn = norms().double()
-            kept.append(drawn[drawn > 0].log())
-        both = [torch.cat(kept) for kept in logs]
-        if number >= 4 and all(len(kept) > 1 for kept in both):
-            difference = float(both[1].mean() - both[0].mean())
-            error = math.sqrt(sum(float(kept.var()) / len(kept) for kept in both))
+            if bool((drawn > 0).any()):
+                kept.append(float(drawn[drawn > 0].log().mean()))
+        if number >= 8 and min(map(len, logs)) > 1:
+            difference = statistics.fmean(logs[1]) - statistics.fmean(logs[0])
+            error = math.sqrt(sum(statistics.variance(kept) / len(kept) for kept in logs))
             if _SURE * error < least:
                 return math.exp(difference)
     return math.exp(difference) if _SURE * error < abs(difference) < math.inf else 1.0

@@ -24,6 +24,7 @@ from opacus.utils.batch_memory_manager import BatchSplittingSampler
 
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.recording import GradientSum
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.validation import refuse
@@ -32,10 +33,13 @@ from bayesdp.validation import refuse
 class OpenSum:
     """The batches that Opacus has clipped and added up since the last release."""
 
-    def __init__(self, optimizer: Any, sampling: Sampling, clipping: FlatClipping) -> None:
+    def __init__(self, optimizer: Any, sampling: Sampling, clipping: FlatClipping, passes: PassCounter | None) -> None:
         self._optimizer, self._sampling, self._clipping = optimizer, sampling, clipping
         self._parts: list[tuple[Draw, torch.Tensor, float]] = []
         "Draw, norms and clip bound of each part of the sum so far."
+        self._passes = passes
+        self.several_passes = False
+        "Whether there were more passes through the model than batches in the sum, as far as they are counted."
         self._in_a_draw = False
         "Whether BatchMemoryManager has more of the last draw to come."
         self._signals: list[bool] = []
@@ -51,6 +55,8 @@ class OpenSum:
         """Undo ``attach``."""
         del self._optimizer.signal_skip_step
         self._optimizer._step_skip_queue[:] = self._signals
+        if self._passes is not None:
+            self._passes.detach()
 
     def _signal(self, do_skip: bool = True) -> None:
         if not isinstance(sys._getframe(1).f_locals.get("self"), BatchSplittingSampler):
@@ -60,8 +66,9 @@ class OpenSum:
         """Let Opacus add a batch to the sum; return whether the sum stays open because more will follow."""
         signals = [self._signals.pop(0)] if self._signals else []
         if self._optimizer.params[0].summed_grad is None:
-            self._parts.clear()
+            self.released()
         batches = self._clipping.batches()
+        self.several_passes |= self._passes is not None and self._passes.taken() > len(batches)
         parts = self._sampling.draws.use(batches)
         split = any(part.split for part in parts)
         if split and signals:
@@ -100,6 +107,7 @@ class OpenSum:
     def released(self) -> None:
         """Begin a new sum."""
         self._parts.clear()
+        self.several_passes = False
 
     def drop(self) -> None:
         """Forget the sum: nothing of it will be released."""
@@ -107,7 +115,7 @@ class OpenSum:
             parameter.summed_grad = None
         self._optimizer._is_last_step_skipped = False
         self._optimizer._step_skip_queue.clear()
-        self._parts.clear()
+        self.released()
         self._in_a_draw = False
 
     def start_iteration(self) -> list[torch.Tensor]:

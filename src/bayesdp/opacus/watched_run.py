@@ -44,6 +44,7 @@ from bayesdp.opacus.coupling import check_mode, coupling_layers
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.open_sum import OpenSum
+from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
@@ -86,7 +87,8 @@ class Watch:
         self._audit, self._budget = audit, budget
         self._owned, self._live = owned, live
         self._coupling = coupling_layers(model)
-        self._open = OpenSum(optimizer, sampling, clipping)
+        passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
+        self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
         "The sum once it is complete, until it is recorded."
         self._may_update = False
@@ -232,7 +234,8 @@ class Watch:
         self._earlier.catch_up(self.settle)
         if self._open.add_batch():
             return True
-        self._audit_norms = None if self._audit is None else self._audit.norms(self._open.clip)
+        if self._audit is not None:
+            self._audit_norms = self._audit.norms(self._open.clip, several_passes=self._open.several_passes)
         self._sum = self._open.complete(self._audit_norms, self._caveats())
         if not self._allowed(self._sum, self._sum.batch):
             self._stop()
