@@ -259,6 +259,19 @@ def test_loaders_that_transform_at_random_are_found(name: str, wrapped: bool) ->
     assert ledger.history.caveats == ["random-draws"] * is_random
 
 
+def test_training_on_data_transformed_at_random_does_not_change() -> None:
+    results = []
+    for watched in (False, True):
+        torch.manual_seed(1)
+        run = private_run()
+        object.__setattr__(run.loader, "dataset", Augmented(Jitter()))
+        if watched:
+            run.watch(Ledger(), audit=random_data(20, seed=9), loss=run.loss)
+        run.train(2)
+        results.append(run.parameters.tobytes())
+    assert results[0] == results[1]
+
+
 def test_collating_at_random_is_found() -> None:
     def collate(rows: list[Any]) -> torch.Tensor:
         return torch.stack([row * (torch.rand(len(row)) < 0.9) for row, _ in rows])
