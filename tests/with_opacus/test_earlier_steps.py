@@ -199,6 +199,23 @@ def test_other_rates_and_noise_are_charged_as_they_were_counted() -> None:
     assert all(rate >= counted for (_, rate, _, _), counted in zip(settings(ledger), (0.05, 0.25), strict=True))
 
 
+def test_earlier_steps_without_noise_are_refused(tmp_path: Path) -> None:
+    run = private_run()
+    run.engine.accountant.history = [(0.0, 0.1, 4)]
+    with pytest.raises(InvalidInputError, match=r"noise_multiplier=0\.0: expected noise above 0, also in steps before"):
+        run.watch(tmp_path / "new.ledger")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_noise_that_changes_at_every_step_is_counted_once(ledger: Ledger) -> None:
+    run = private_run()
+    run.watch(ledger)
+    for x, y in run.loader:
+        run.step(x, y)
+        run.optimizer.noise_multiplier *= 1.1
+    assert ledger.steps == len(run.engine.accountant.history) == 10
+
+
 def test_a_hook_around_that_of_opacus_is_looked_into() -> None:
     run, ledger = private_run(), Ledger()
     own, called = run.optimizer.step_hook, []

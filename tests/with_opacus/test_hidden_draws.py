@@ -159,8 +159,8 @@ def test_dropout_that_begins_later_is_noticed(choice: Any) -> None:
     run.train(most=1)
     assert watched.random_draws == ("Dropout",)
     assert ledger.history.caveats == ["random-draws"] * (choice == "estimate")
-    assert (audit_norms(ledger, 2) == 50.0).all() == (choice == "clip")
-    assert not (audit_norms(ledger, 1) == 50.0).any()
+    assert (audit_norms(ledger, 2) >= 50.0).all() == (choice == "clip")
+    assert not (audit_norms(ledger, 1) >= 50.0).any()
 
 
 def test_a_model_that_is_in_evaluation_mode_at_first() -> None:

@@ -60,12 +60,13 @@ def watch(
     Formal guarantees: a step is in the ledger, on disk, before its update is applied. A step that cannot be accounted
     is refused with InvalidInputError, by this call or by the step that shows it, before anything of it is released; the
     parameters then stay as they were. (On a GPU norms are fetched with the next step, so that no step waits for the
-    device: a norm that is not finite is then refused one step later, and its step stays at the clip bound.) Training is
-    the same to the last bit as without ``watch``, except that a sum left unfinished by a ``break`` out of a virtual
-    batch is dropped.
+    device: an audit norm that is not finite is then refused one step later, and its step stays at the clip bound.)
+    Training is the same to the last bit as without ``watch``, except that a sum left unfinished by a ``break`` out of a
+    virtual batch is dropped, and that a training record whose gradient is not finite contributes nothing.
 
     Arguments:
-        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes.
+        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
+            the engine's accountant has counted and the ledger does not contain are charged to it first.
         audit: (inputs, targets) of people from the same population who are not trained on, tensors with one row for
             each; inputs may be a tuple of tensors. Or an ``AuditNorms``. Without it there is the worst case only.
         loss: The loss that is trained with, needed with ``audit``.
@@ -84,8 +85,9 @@ def watch(
             audit records at the clip bound ("clip": shares stay ex-post, and are those of everyone).
             ``Watch.random_draws`` says what was found.
 
-    Raises InvalidInputError for what cannot be accounted, and LedgerError if the ledger cannot be used: its path is
-    taken, or a checkpoint was loaded whose steps it does not contain.
+    Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
+    other records of a batch, in a dry run, or if too little is known of earlier steps to charge them), and LedgerError
+    if the ledger cannot be used: its path is taken, or a checkpoint was loaded whose steps it does not contain.
     """
     check_layers(model)
     if between not in ("clip", "last"):
@@ -113,11 +115,11 @@ def watch(
         raise refuse(
             "steps", steps, "the path of a new ledger; of one that exists Ledger.create(plan=...) has the plan"
         )
+    measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
     opened = Ledger.create(ledger, plan=plan) if owned else ledger
     view = LiveView(opened) if live else None
-    measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
     return Watch(model, optimizer, sampling, clipping, opened, measured, earlier, budget, owned=owned, live=view)
 
 

@@ -10,6 +10,8 @@ from torch import nn
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
 
+_ABOVE = 1 + 1e-6  # so that float32 does not round a norm to below the clip bound
+
 
 class AuditMeasurement:
     """Asks for the norms of audit records when they are due, and notes what claims from them rest on.
@@ -57,7 +59,8 @@ class AuditMeasurement:
             self._in_model |= borrowed.drawn or (isinstance(self._audit, AuditRecords) and self._audit.random)
         if self._at_clip_bound:
             self.caveats = frozenset()
-            return torch.full((self.records,), clip, dtype=torch.float64)
+            device = next(self._model.parameters()).device
+            return torch.full((self.records,), clip * _ABOVE, device=device)
         earlier = not due and self._between == "last"
         if not due and not earlier:
             self.caveats = frozenset()

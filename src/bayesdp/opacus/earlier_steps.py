@@ -37,6 +37,8 @@ class EarlierSteps:
         self._accountant = _accountant_of(optimizer.step_hook)
         self._sampling, self._clipping, self._batches = sampling, clipping, batches
         self._ledger: Ledger | None = None
+        self._counted: tuple[int, int, RepeatedStep | None] = (0, 0, None)
+        "Steps and entries of the history when it was last looked at, and its last entry."
         self._to_charge: list[RepeatedStep] = []
         self._loads = 0
         self._seen = 0
@@ -48,7 +50,17 @@ class EarlierSteps:
 
     @property
     def _steps(self) -> int:
-        return sum(steps for _, _, steps in self._history)
+        """How many steps the accountant has counted; adds up what is new only, as it is asked at every step."""
+        history = [] if self._accountant is None else self._accountant.history
+        entries, (total, before, last) = len(history), self._counted
+        if entries and last is not None and entries == before and history[-1][:2] == last[:2]:
+            total += history[-1][2] - last[2]
+        elif entries > 1 and entries == before + 1 and history[-2] == last:
+            total += history[-1][2]
+        else:
+            total = sum(steps for *_, steps in history)
+        self._counted = int(total), entries, history[-1] if entries else None
+        return self._counted[0]
 
     def check(self, ledger: Ledger | None, *, planned: bool) -> None:
         """Raise InvalidInputError if there are earlier steps that cannot be charged to a ledger; None is a new one."""
@@ -135,6 +147,8 @@ class EarlierSteps:
         resume = "Ledger.open of the ledger that has them, or watch before the first step"
         if planned or (ledger is not None and (ledger.plan is not None or ledger.gate is not None)):
             raise refuse("ledger", steps, f"{resume}: a plan or gate must be declared before it")
+        if any(noise <= 0 for noise, *_ in missing):
+            raise refuse("noise_multiplier", 0.0, "noise above 0, also in steps before watch: they have no privacy")
         if self._sampling.rate is None:
             raise refuse("ledger", steps, f"{resume}: what a shuffled loader did cannot be told from Opacus' history")
 
