@@ -17,6 +17,15 @@ import bayesdp.opacus
 from bayesdp import Ledger
 
 FEATURES, CLASSES = 12, 3
+ADAPTIVE: dict[str, Any] = {
+    "clipping": "adaptive",
+    "target_unclipped_quantile": 0.5,
+    "clipbound_learning_rate": 0.2,
+    "max_clipbound": 10.0,
+    "min_clipbound": 0.1,
+    "unclipped_num_std": 5.0,
+}
+"""Options of ``make_private`` for adaptive clipping."""
 
 
 def random_data(records: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from opacus.utils.adaptive_clipping import adaptive_clipping_utils
@@ -13,16 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdp.opacus
 from bayesdp import InvalidInputError, Ledger
-from opacus_runs import RATE, audit_norms, private_run, random_data, settings, small_model
-
-ADAPTIVE: dict[str, Any] = {
-    "clipping": "adaptive",
-    "target_unclipped_quantile": 0.5,
-    "clipbound_learning_rate": 0.2,
-    "max_clipbound": 10.0,
-    "min_clipbound": 0.1,
-    "unclipped_num_std": 5.0,
-}
+from opacus_runs import ADAPTIVE, RATE, audit_norms, private_run, random_data, settings, small_model
 
 
 def test_adaptive_clipping(ledger: Ledger) -> None:

@@ -169,10 +169,16 @@ def test_bad_audit_sets_are_refused() -> None:
     assert ledger.history.audited_steps == 1
 
 
-def test_a_loss_that_is_not_one_number_is_refused_at_the_step() -> None:
-    run, ledger = private_run(), Ledger()
+def test_a_loss_that_is_not_one_number_is_refused() -> None:
+    """By ``watch``; if the model is not in training mode yet, by the first step."""
     each = nn.CrossEntropyLoss(reduction="none")
-    run.watch(ledger, audit=random_data(20, seed=9), loss=lambda output, target: each(output, target))
+    options: Any = {"audit": random_data(20, seed=9), "loss": lambda output, target: each(output, target)}
+    run, ledger = private_run(), Ledger()
+    with pytest.raises(InvalidInputError, match="expected a loss that is reduced to one number by 'mean'"):
+        run.watch(ledger, **options)
+    run.model.eval()
+    run.watch(ledger, **options)
+    run.model.train()
     before = run.parameters
     with pytest.raises(InvalidInputError, match="expected a loss that is reduced to one number by 'mean'"):
         run.train(most=1)
@@ -209,17 +215,19 @@ def test_an_audit_pass_that_was_interrupted_leaves_nothing_behind() -> None:
         nn.Linear(6, 3),
     )
     run, ledger = private_run(nn.Sequential(*layers), data=data, batch=40), Ledger(keep_norms=True)
-    interrupt = iter([False, True])
+    interrupt: list[bool] = []
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        if next(interrupt, False):
+        if interrupt:
             raise KeyboardInterrupt
         return nn.functional.cross_entropy(output, target)
 
     run.watch(ledger, audit=data, loss=loss)
     run.train()
+    interrupt.append(True)
     with pytest.raises(KeyboardInterrupt):
         run.train()
+    interrupt.clear()
     run.train(3)
     for step in range(1, ledger.steps + 1):
         assert np.allclose(audit_norms(ledger, step), batch_norms(ledger, step), rtol=2e-4)

@@ -157,7 +157,7 @@ def test_copies_are_not_watched(ledger: Ledger, mode: str) -> None:
     x, y = next(iter(loader))
     if mode == "ghost":
         assert best.get_norm_sample.__self__ is best
-    with pytest.raises(InvalidInputError, match=r"data_loader='other batches'|at most the"):
+    with pytest.raises(InvalidInputError, match=r"data_loader='other batches'|no more samples than"):
         run.step(torch.cat([x] * 5), torch.cat([y] * 5))
     run.train(most=2)
     assert ledger.steps == 4

@@ -12,7 +12,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 
 from bayesdp import InvalidInputError, Ledger, StopWhen, validation
 from bayesdp.opacus.recording import GradientSum
-from opacus_runs import private_run, random_data
+from opacus_runs import batch_norms, private_run, random_data
 
 
 @pytest.fixture
@@ -94,10 +94,20 @@ def test_once_for_every_draw_of_a_sum(counted: Counter[str]) -> None:
 
 def test_a_sum_of_several_draws_is_checked_whole_before_its_first_step_is_recorded() -> None:
     run, ledger = private_run(), Ledger()
-    watched = run.watch(ledger)
-    watched._clipping.repeatable = False  # as with adaptive clipping, where a broken gradient is refused
+    x, y = random_data(20, seed=9)
+    x[3] = torch.nan
+    run.watch(ledger, audit=(x, y), loss=run.loss)
     before = run.parameters
-    with pytest.raises(InvalidInputError, match=r"batch\[\d+\]=nan"):
-        sum_of_two_draws(run, spoil_second=True)
+    with pytest.raises(InvalidInputError, match=r"audit\[3\]=nan"):
+        sum_of_two_draws(run)
     assert ledger.steps == 0
     assert np.array_equal(run.parameters, before)
+
+
+def test_a_broken_record_in_a_sum_of_several_draws_contributes_nothing() -> None:
+    run, ledger = private_run(), Ledger(keep_norms=True)
+    run.watch(ledger)
+    sum_of_two_draws(run, spoil_second=True)
+    assert ledger.steps == 2
+    assert np.isfinite(run.parameters).all()
+    assert batch_norms(ledger, 2)[-1] == 0

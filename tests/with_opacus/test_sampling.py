@@ -54,11 +54,11 @@ def test_a_rate_that_opacus_gets_wrong_is_reported(ledger: Ledger) -> None:
     assert settings(ledger) == [(1.0, drawn(0.3), 1.0, 3)]
 
 
-@pytest.mark.parametrize(("size", "what"), [(20, "nearly equal sizes"), (60, "60 records on average, not 20")])
+@pytest.mark.parametrize("size", [20, 60])
 def test_batches_that_do_not_fit_the_rate_are_reported(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, size: int, what: str
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """A sampler that says it is Poisson and is not."""
+    """A sampler that says it is Poisson and is not. How many records it drew is nobody's business."""
 
     def even_batches(self: Any) -> Iterator[list[int]]:
         for _ in range(70):
@@ -67,8 +67,9 @@ def test_batches_that_do_not_fit_the_rate_are_reported(
     monkeypatch.setattr(UniformWithReplacementSampler, "__iter__", even_batches)
     run = private_run(batch=20, noise_multiplier=4.0)
     run.watch(ledger)
-    with pytest.warns(SamplingWarning, match=what):
+    with pytest.warns(SamplingWarning, match=r"sample_rate=0\.1: the sizes of the batches do not fit") as warned:
         run.train()
+    assert not any(str(size) in str(warning.message) for warning in warned)
     assert ledger.history.caveats == ["sampling-mismatch"]
     assert ledger.claims()[0].kind == "estimate"
 

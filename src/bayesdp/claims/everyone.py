@@ -19,8 +19,10 @@ from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.order_mixture import OrderMixture
 
-_FOR_EVERYONE, _FOR_OTHERS = frozenset({"everything"}), frozenset({"everything", "audit"})
-"""What caveats must weaken to turn a claim into an estimate."""
+_FOR_EVERYONE = frozenset({"everything"})
+_FOR_AVERAGES = _FOR_EVERYONE | {"audit"}
+_FOR_SHARES = _FOR_AVERAGES | {"shares"}
+"""What caveats must weaken to turn a claim into an estimate. The gate is a claim about an average."""
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
 _UNCLIPPED = "a step without a clip bound has no worst case"
@@ -186,13 +188,15 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
 def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:
     """Return the claim with the caveats of the steps among its assumptions.
 
-    A bound becomes an estimate if a caveat weakens it: one that weakens "everything", or, for a claim from audit
-    records, one that weakens "audit". If the caveat contradicts assumptions it replaces them, and a claim that relies
-    on a model becomes an estimate too.
+    A bound becomes an estimate if a caveat weakens it: one that weakens "everything"; for a claim from audit records,
+    one that weakens "audit"; and unless that is an average, one that weakens "shares". If the caveat contradicts
+    assumptions it replaces them, and a claim that relies on a model becomes an estimate too.
     """
     if claim.own_epsilon is not None:
         return claim  # it is the claim for everyone, which names them already
-    weakening = _FOR_EVERYONE if claim.audience == "everyone" or claim.private else _FOR_OTHERS
+    weakening = {"everyone": _FOR_EVERYONE, "average": _FOR_AVERAGES}.get(claim.audience, _FOR_SHARES)
+    if claim.private:
+        weakening = _FOR_EVERYONE
     weakened = [caveat for caveat in caveats if caveat.weakens in weakening]
     contradicted = [text for caveat in weakened for text in caveat.contradicts]
     is_bound = claim.kind in ("proved", "ex-post")

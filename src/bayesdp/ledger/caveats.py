@@ -17,8 +17,8 @@ class Caveat:
     """An assumption in words, and the claims that it weakens from a bound to an estimate."""
 
     text: str
-    weakens: Literal["nothing", "audit", "everything"]
-    "``audit``: claims from audit records; ``everything``: also the claim for everyone."
+    weakens: Literal["nothing", "shares", "audit", "everything"]
+    "``shares``: claims about shares and members; ``audit``: all from audit records; ``everything``: also for everyone."
     contradicts: tuple[str, ...] = ()
     "Assumptions of claims that it takes the place of; a claim that made one is an estimate, whatever its kind was."
 
@@ -29,8 +29,23 @@ CAVEATS = {
         "nothing",
     ),
     "records-public": Caveat("the number of training records is public: sums are divided by it", "nothing"),
+    "earlier-steps": Caveat(
+        "steps before the ledger began were as Opacus' accountant has counted them: their number, noise and sampling "
+        "rate",
+        "nothing",
+    ),
     "earlier-norms": Caveat(
         "at steps without a measurement, norms of audit records were those of the last measured step", "audit"
+    ),
+    "random-draws": Caveat(
+        "the norm of an audit record at a step, which is that of one random draw (of dropout or augmentation, for "
+        "instance), stands for all draws",
+        "shares",
+    ),
+    "several-passes": Caveat(
+        "the gradient of a record came from one pass through the model, as in the audit, although training made "
+        "several for each batch (real and generated samples, for instance)",
+        "audit",
     ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),

@@ -9,13 +9,17 @@ Importing this module registers the accountant, so that ``PrivacyEngine(accounta
 
 The files, in the order in which a step passes through them:
 
-attaching.py     ``watch``: checks what it is given, and begins
-sampling.py      how records come into batches: the sampler's law, compared with what is drawn
-draws.py         which draw a gradient comes from
-watched_run.py   ``Watch``: what Opacus calls at each step; what is claimed about the run
-clipping.py      norms, bound and noise, for each way in which Opacus clips
-audit.py         norms that held-out records would have had
-recording.py     from a sum of gradients to steps of the ledger
+attaching.py          ``watch``: checks what it is given, and begins
+earlier_steps.py      steps that the engine has counted before the ledger began
+sampling.py           how records come into batches: the sampler's law, compared with what is drawn
+draws.py              which draw a gradient comes from
+watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed about the run
+open_sum.py           the sum that the next step will release: its parts, and whether more follow
+clipping.py           norms, bound and noise, for each way in which Opacus clips; ghost_clipping.py: ghost clipping
+audit.py              norms that held-out records would have had; dry_run.py: whether they mean what they should
+audit_measurement.py  what audit records are charged with at a step, and what that rests on
+hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
+recording.py          from a sum of gradients to steps of the ledger
 
 Beside it: accountant.py, the accountant "bayesdp"; secure.py, noise and batches from a cryptographic generator;
 coupling.py, layers that couple the records of a batch.

@@ -22,19 +22,20 @@ class Accountant(IAccountant):
     """An accountant of Opacus whose epsilon is the worst case for everyone, by privacy loss distributions (PLD).
 
     Alone it knows what Opacus tells every accountant: noise multiplier and sampling rate of each step. Once ``watch``
-    has given it a ledger, epsilon covers the steps in the ledger, which were really taken, and steps that are in no
-    ledger; ``claims`` then has everything else. Its checkpoints note where the ledger stood, and a ledger that lacks
-    steps of the checkpoint is refused.
+    has given it a ledger, epsilon covers the steps in the ledger, which were really taken, and steps since then that
+    are in no ledger; ``claims`` then has everything else. Its checkpoints note where the ledger stood, and a ledger
+    that lacks steps of the checkpoint is refused.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.history: list[RepeatedStep] = []
         self.ledger: Ledger | None = None
-        "The ledger that ``watch`` gave it last."
-        self._ledgers: list[Ledger] = []
-        self._elsewhere: list[RepeatedStep] = []
-        "Steps that are in no ledger: taken before ``watch``, or after the watch was closed."
+        "The ledger that ``watch`` gave it last; it contains all steps before, as ``watch`` charges it with them."
+        self.elsewhere: list[RepeatedStep] = []
+        "Steps that are not in this ledger: taken before ``watch``, or after the watch was closed."
+        self.loads = 0
+        "How many checkpoints were loaded."
         self._expected: Mapping[str, Any] | None = None
         "Where the ledger stood at the checkpoint that was loaded."
 
@@ -49,7 +50,7 @@ class Accountant(IAccountant):
 
     def count(self, noise_multiplier: float, sample_rate: float, *, recorded: bool) -> None:
         """Count a step; ``recorded`` says that it is in a ledger."""
-        for history in [self.history] if recorded else [self.history, self._elsewhere]:
+        for history in [self.history] if recorded else [self.history, self.elsewhere]:
             noise, rate, steps = float(noise_multiplier), float(sample_rate), 1
             if history and history[-1][:2] == (noise, rate):
                 steps += history.pop()[2]
@@ -60,12 +61,12 @@ class Accountant(IAccountant):
 
         Options of Opacus' other accountants are accepted and ignored.
         """
-        if not self._ledgers:
+        if self.ledger is None:
             return worst_case_of_many(self.history, delta).epsilon
-        if len(self._ledgers) == 1 and not self._elsewhere:
-            return self._ledgers[0].worst_case(delta).epsilon
-        recorded = [steps for ledger in self._ledgers for steps in ledger.history.repeated_steps(MOST_SETTINGS)]
-        return worst_case_of_many([*self._elsewhere, *recorded], delta).epsilon
+        if not self.elsewhere:
+            return self.ledger.worst_case(delta).epsilon
+        recorded = self.ledger.history.repeated_steps(MOST_SETTINGS)
+        return worst_case_of_many([*self.elsewhere, *recorded], delta).epsilon
 
     def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
         """Return all claims of the ledger, as ``Ledger.claims`` does with the same options.
@@ -96,15 +97,13 @@ class Accountant(IAccountant):
         if self._expected is not None:
             check_continues(ledger, self._expected)
         self.ledger = ledger
-        if ledger not in self._ledgers:
-            self._ledgers.append(ledger)
 
     def state_dict(self, destination: Any = None) -> Any:
         """Return the state for a checkpoint: the steps, and which ledger has them."""
         state = super().state_dict(destination)
         if self.ledger is not None:
             state[_LEDGER] = position_of(self.ledger)
-            state[_ELSEWHERE] = list(self._elsewhere)
+            state[_ELSEWHERE] = list(self.elsewhere)
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
@@ -117,8 +116,9 @@ class Accountant(IAccountant):
             check_continues(self.ledger, expected)
         super().load_state_dict(state_dict)
         self.history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in self.history]
-        self._elsewhere = list(self.history) if expected is None else list(state_dict.get(_ELSEWHERE, []))
+        self.elsewhere = list(self.history) if expected is None else list(state_dict.get(_ELSEWHERE, []))
         self._expected = expected
+        self.loads += 1
 
 
 class AccountantHook:

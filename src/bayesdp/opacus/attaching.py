@@ -6,18 +6,38 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+from opacus.grad_sample import AbstractGradSampleHooks
+from opacus.optimizers import (
+    AdaClipDPOptimizer,
+    DPOptimizer,
+    DPOptimizerFastGradientClipping,
+    DPPerLayerOptimizer,
+)
+from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
+
 from bayesdp.claims.budget import Budget
 from bayesdp.claims.plan import Plan
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
-from bayesdp.opacus.clipping import FlatClipping, clipping_of
+from bayesdp.opacus.audit_measurement import AuditMeasurement
+from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
 from bayesdp.opacus.coupling import check_layers
+from bayesdp.opacus.earlier_steps import EarlierSteps
+from bayesdp.opacus.ghost_clipping import GhostClipping
+from bayesdp.opacus.open_sum import check_between_sums
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
+
+_CLIPPING: dict[type, type[FlatClipping]] = {
+    DPOptimizer: FlatClipping,
+    DPPerLayerOptimizer: PerLayerClipping,
+    AdaClipDPOptimizer: AdaptiveClipping,
+    DPOptimizerFastGradientClipping: GhostClipping,
+}
 
 
 def watch(
@@ -35,18 +55,20 @@ def watch(
     live: bool = False,
     steps: int | None = None,
     audit_used_for: str | None = None,
+    random_draws: Literal["estimate", "clip"] = "estimate",
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
     Formal guarantees: a step is in the ledger, on disk, before its update is applied. A step that cannot be accounted
     is refused with InvalidInputError, by this call or by the step that shows it, before anything of it is released; the
     parameters then stay as they were. (On a GPU norms are fetched with the next step, so that no step waits for the
-    device: a norm that is not finite is then refused one step later, and its step stays at the clip bound.) Training is
-    the same to the last bit as without ``watch``, except that a sum left unfinished by a ``break`` out of a virtual
-    batch is dropped.
+    device: an audit norm that is not finite is then refused one step later, and its step stays at the clip bound.)
+    Training is the same to the last bit as without ``watch``, except that a sum left unfinished by a ``break`` out of a
+    virtual batch is dropped, and that a training record whose gradient is not finite contributes nothing.
 
     Arguments:
-        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes.
+        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
+            the engine's accountant has counted and the ledger does not contain are charged to it first.
         audit: (inputs, targets) of people from the same population who are not trained on, tensors with one row for
             each; inputs may be a tuple of tensors. Or an ``AuditNorms``. Without it there is the worst case only.
         loss: The loss that is trained with, needed with ``audit``.
@@ -63,13 +85,20 @@ def watch(
             whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
         audit_used_for: What the audit records were used for besides the audit, in words, as in ``Ledger.create``:
             claims that rest on them are then estimates.
+        random_draws: What to do if training uses random numbers that are not released (dropout, augmentation), so that
+            an audit record's norm is that of one draw: keep the norms and call shares estimates ("estimate"), or charge
+            audit records at the clip bound ("clip": shares stay ex-post, and are those of everyone).
+            ``Watch.random_draws`` says what was found.
 
-    Raises InvalidInputError for what cannot be accounted, and LedgerError if the ledger cannot be used: its path is
-    taken, or a checkpoint was loaded whose steps it does not contain.
+    Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
+    other records of a batch, in a dry run, or if too little is known of earlier steps to charge them), and LedgerError
+    if the ledger cannot be used: its path is taken, or a checkpoint was loaded whose steps it does not contain.
     """
     check_layers(model)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
+    if random_draws not in ("estimate", "clip"):
+        raise refuse("random_draws", random_draws, "'estimate' or 'clip'")
     declared = budget if isinstance(budget, Budget) else None
     if declared is not None and isinstance(ledger, Ledger):
         raise refuse("budget", budget, "StopWhen of the ledger that is given; declare it in Ledger.create(budget=...)")
@@ -82,6 +111,10 @@ def watch(
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
         records = AuditRecords(audit, loss, model, clipping, every=every, audit_batch=audit_batch)
+        records.check()
+    check_between_sums(optimizer)
+    earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))
+    earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=steps is not None or declared is not None)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
     else:
@@ -93,12 +126,13 @@ def watch(
     if audit_used_for is not None and isinstance(ledger, Ledger):
         expected = "the path of a new ledger; for one that exists, declare it in Ledger.create(audit_used_for=...)"
         raise refuse("audit_used_for", audit_used_for, expected)
+    measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
     opened = Ledger.create(ledger, plan=plan, budget=declared, audit_used_for=audit_used_for) if owned else ledger
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
     view = LiveView(opened) if live else None
-    return Watch(model, optimizer, sampling, clipping, opened, records, between, stopping, owned=owned, live=view)
+    return Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:
@@ -123,3 +157,18 @@ def _check_no_checkpoint(optimizer: Any) -> None:
     hook = optimizer.step_hook
     if isinstance(hook, AccountantHook) and hook.accountant.resumes:
         raise refuse("ledger", "a new one", "Ledger.open of the ledger to which the checkpoint that was loaded belongs")
+
+
+def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> FlatClipping:
+    """Return how an optimizer clips, by its exact class; raise InvalidInputError if that is not known."""
+    if not isinstance(optimizer, DPOptimizer):
+        raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
+    clipping = _CLIPPING.get(type(optimizer))
+    if clipping is None:
+        known = ", ".join(known.__name__ for known in _CLIPPING)
+        raise refuse("optimizer", type(optimizer).__name__, f"one of {known}, on one device")
+    if not isinstance(model, AbstractGradSampleHooks):
+        raise refuse("model", type(model).__name__, "the model that make_private returned")
+    if isinstance(loss, DPLossFastGradientAdaptiveClipping):
+        raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
+    return clipping(model, optimizer, sampling)

@@ -25,21 +25,25 @@ with those of the batch on the same records, for layers of all kinds.
 from __future__ import annotations
 
 import copy
-import random
 import warnings
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
-from bayesdp.opacus.clipping import FlatClipping, GhostClipping, passes_are_mixed
+from bayesdp.opacus.clipping import FlatClipping, norms_together
+from bayesdp.opacus.dry_run import dry_run
+from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
+from bayesdp.opacus.hidden_draws import devices_of, draws_at_random
+from bayesdp.opacus.passes import PassHook
 from bayesdp.validation import count, refuse
+
+Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 _LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
 
@@ -101,6 +105,11 @@ class AuditRecords:
         "Ids of the live parameters that were clipped together when the twin was made."
         self._modes = self._modes_now()
         self._asked = 0
+        self._checked = False
+        self._quiet = False
+        "Whether layers that are known to be random are to be left out."
+        self.random = False
+        "Whether the dry run found that norms are random."
 
     def due(self) -> bool:
         """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
@@ -108,30 +117,57 @@ class AuditRecords:
         return (self._asked - 1) % self._every == 0
 
     def norms(self) -> torch.Tensor:
-        """Return the norms of all records with the parameters as they are now, [m].
+        """Return the norms of all records with the parameters as they are now, [m]. It may draw random numbers."""
+        self.check()
+        starts = range(0, self.records, self._audit_batch)
+        return self._passes([slice(first, first + self._audit_batch) for first in starts], self._clipping.together)
 
-        Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+    def check(self) -> None:
+        """Make a dry run, once, as soon as the model is in training mode and its gradients are not all 0.
+
+        Raises InvalidInputError if norms depend on how many records go through the model at once. Nothing of the run
+        changes: the twin makes the passes, and random numbers are put back.
         """
-        devices = sorted({tensor.get_device() for tensor in self._inputs if tensor.is_cuda})
-        with _same_random_numbers(devices), torch.enable_grad():
+        if self._checked or not self._live.training:
+            return
+
+        def quiet_norms(rows: torch.Tensor) -> torch.Tensor:
+            self._quiet = True
             try:
-                return self._all_norms()
+                return self._passes([rows], norms_together)
+            finally:
+                self._quiet = False
+
+        shown = dry_run(
+            lambda rows: self._passes([rows], norms_together),
+            quiet_norms,
+            self.records,
+            self._audit_batch,
+            self._model.loss_reduction,
+            devices_of(self._live),
+        )
+        self._checked, self.random = shown.conclusive, self.random or shown.random
+
+    def _passes(self, chunks: Sequence[slice | torch.Tensor], together: Together) -> torch.Tensor:
+        """Return the norms of the records in each chunk, one pass for each, one after the other."""
+        with torch.enable_grad():
+            try:
+                return self._all_norms(chunks, together)
             except (NotImplementedError, AttributeError, ValueError):
                 if not self._ghost or isinstance(self._clipping, GhostClipping):
                     raise
                 self._ghost = False  # tied parameters, or other layers of which Opacus has no ghost norms
-                return self._all_norms()
+                return self._all_norms(chunks, together)
 
-    def _all_norms(self) -> torch.Tensor:
+    def _all_norms(self, chunks: Sequence[slice | torch.Tensor], together: Together) -> torch.Tensor:
         self._follow()
         try:
-            starts = range(0, self.records, self._audit_batch)
-            return torch.cat([self._norms_of(slice(first, first + self._audit_batch)) for first in starts])
+            return torch.cat([self._norms_of(rows, together) for rows in chunks])
         except BaseException:
             self._twin = None  # hooks that were interrupted would mix up the next pass
             raise
 
-    def _norms_of(self, rows: slice) -> torch.Tensor:
+    def _norms_of(self, rows: slice | torch.Tensor, together: Together) -> torch.Tensor:
         inputs = [tensor[rows] if self._axis == 0 else tensor[:, rows] for tensor in self._inputs]
         targets = self._targets[rows]
         loss = self._loss(self._twin(*inputs), targets)
@@ -142,7 +178,7 @@ class AuditRecords:
         parameters: list[Any] = [self._twins[id(parameter)] for parameter in self._clipped_parameters()]
         if passes_are_mixed(parameters):
             raise NotImplementedError("a weight is used outside its layer")
-        norms = self._clipping.together([parameter._norm_sample.reshape(len(targets)) for parameter in parameters])
+        norms = together([parameter._norm_sample.reshape(len(targets)) for parameter in parameters])
         for twin in self._twins.values():
             twin.grad = None
         return norms.detach()
@@ -173,7 +209,7 @@ class AuditRecords:
         return [module.training for module in self._live.modules()]
 
     def _follow(self) -> None:
-        """Make the twin what the model is now: it shares the parameters, copies the buffers and takes the modes."""
+        """Make the twin what the model is now: parameters are shared; buffers, modes and plain settings are copied."""
         clipped = [id(parameter) for parameter in self._clipped_parameters()]
         if self._twin is None or clipped != self._twinned:
             self._twinned = clipped
@@ -181,8 +217,11 @@ class AuditRecords:
         if self._live.training:  # it may be in evaluation mode for a while
             self._modes = self._modes_now()
         twin = self._twin._module
-        for mode, module in zip(self._modes, twin.modules(), strict=True):
-            module.training = mode
+        for mode, live, module in zip(self._modes, self._live.modules(), twin.modules(), strict=True):
+            settings = {name: value for name, value in vars(live).items() if type(value) in (bool, int, float, str)}
+            module.__dict__.update({name: settings[name] for name in settings if name not in _LEFT_BY_OPACUS})
+            quiet = self._quiet and draws_at_random(live) and not any(True for _ in live.parameters())
+            module.training = mode and not quiet
         for parameter in self._live.parameters():
             self._twins[id(parameter)].data = parameter.data
         for live, buffer in zip(self._live.buffers(), twin.buffers(), strict=True):
@@ -232,18 +271,6 @@ def quiet_hooks() -> Generator[None]:
 
 
 @contextmanager
-def _same_random_numbers(devices: list[int]) -> Generator[None]:
-    """Put the random numbers of the run back afterwards, whatever dropout and the like draw in between."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
-
-
-@contextmanager
 def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
     """Put the hooks of Opacus, by their handles, and what they left on modules aside."""
     hooks = {handle.id for handle in handles}
@@ -252,7 +279,8 @@ def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generato
         before = dict(part.__dict__)
         aside.append((part.__dict__, before))
         for name in ("_forward_hooks", "_backward_hooks"):
-            part.__dict__[name] = OrderedDict((id_, hook) for id_, hook in before[name].items() if id_ not in hooks)
+            kept = {id_: hook for id_, hook in before[name].items() if id_ not in hooks}
+            part.__dict__[name] = OrderedDict((id_, kept[id_]) for id_ in kept if not isinstance(kept[id_], PassHook))
         if part is module or len(part._forward_hooks) < len(before["_forward_hooks"]):
             for name in _LEFT_BY_OPACUS:
                 part.__dict__.pop(name, None)

@@ -17,35 +17,19 @@ Why norms are picked up while Opacus computes them (``_SeenNorms``)
     That is an assumption about somebody else's code, so it is tested: on the first batch we compute the norms ourselves
     as well, and go on doing so if they differ.
 
-Why ``get_norm_sample`` is replaced in ghost mode (``GhostClipping.attach``)
-    Ghost clipping has no gradients by record. ``loss.backward()`` makes two passes: after the first the module computes
-    norms in ``get_norm_sample`` and clipping factors from them, and the second yields the clipped gradient. Norms and
-    bound of that moment count. The attribute ``per_sample_gradient_norms`` would give the norms, but not the bound,
-    which a scheduler may have changed by the time of the step, nor whether there was a backward pass since the last
-    step.
-
 What would break this: norms by another function than ``Tensor.norm`` (then they are computed twice, and stay right);
 ``pre_step`` that clips by another method than ``clip_and_accumulate`` (a sum would then hold its batch twice: the
-comparison with a hand-written loop, tests/with_opacus/test_counts.py, would tell); a ghost module that computes its
-factors without ``get_norm_sample`` (then a step is refused, as there was no backward pass).
+comparison with a hand-written loop, tests/with_opacus/test_counts.py, would tell). ghost_clipping.py has
+the way of clipping that never sees gradients by record.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import MethodType
 from typing import Any
 
 import torch
-from opacus.grad_sample import AbstractGradSampleHooks, GradSampleHooksFastGradientClipping
-from opacus.optimizers import (
-    AdaClipDPOptimizer,
-    DPOptimizer,
-    DPOptimizerFastGradientClipping,
-    DPPerLayerOptimizer,
-)
-from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
 from torch.overrides import TorchFunctionMode
 
 from bayesdp.opacus.sampling import Sampling
@@ -75,37 +59,50 @@ class FlatClipping:
         """Let Opacus clip a batch and add it to the sum; return norms of its records before clipping, [b].
 
         A record whose gradient is not finite, or too long for its norm to be, contributes nothing and has norm 0: one
-        that broke the sum, or stopped the run, would be known to be there. (On a GPU this would have to wait for the
-        device: there the next step refuses it.) Raises InvalidInputError for gradients in half precision.
+        that broke the sum, or stopped the run, would be known to be there. No step waits for a device to find it.
+        Raises InvalidInputError for gradients in half precision.
         """
+        grads: list[torch.Tensor] = self.optimizer.grad_samples
+        check_precision(grads)
+        if not self.repeatable or grads[0].device.type != "cpu":
+            norms = _norms_by_parameter(grads)
+            self._silence(_broken(norms, self.together(norms)))
+            return self._clip_batch()[0]
         before = [None if p.summed_grad is None else p.summed_grad.clone() for p in self.optimizer.params]
-        norms = self._clip_batch()
-        if norms.device.type != "cpu" or not self.repeatable or bool(torch.isfinite(norms).all()):
+        norms, broken = self._clip_batch()
+        if not bool(broken.any()):
             return norms
-        broken = ~torch.isfinite(norms)
         for parameter, summed in zip(self.optimizer.params, before, strict=True):
             parameter.summed_grad = summed
+        self._silence(broken)
+        return self._clip_batch()[0]
+
+    def _silence(self, broken: torch.Tensor) -> None:
+        """Set the gradients of broken records [b] to 0, as if they had not been clipped yet."""
+        for parameter in self.optimizer.params:
             given = parameter.grad_sample if isinstance(parameter.grad_sample, list) else [parameter.grad_sample]
             for grad, rows in zip(given, broken.split([len(grad) for grad in given]), strict=True):
-                grad[rows] = 0
-                del grad._processed
-        self._clip_batch()
-        return torch.where(broken, 0.0, norms)
+                grad.masked_fill_(rows.to(grad.device).reshape(-1, *[1] * (grad.ndim - 1)), 0)
+                if hasattr(grad, "_processed"):
+                    del grad._processed
 
-    def _clip_batch(self) -> torch.Tensor:
+    def _clip_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Let Opacus clip; return norms [b], and which records are broken, [b]."""
         grads: list[torch.Tensor] = self.optimizer.grad_samples
-        _check_precision(grads)
         with _SeenNorms() as seen:
             self._clip_and_accumulate()
         if not len(grads[0]):
-            return torch.zeros(0)
-        norms = self.together(by_parameter) if (by_parameter := seen.of(grads)) else None
-        if norms is None or not self._sees_norms:
-            own = self.together([grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads])
+            return torch.zeros(0), torch.zeros(0, dtype=torch.bool)
+        by_parameter = seen.of(grads)
+        if not by_parameter or not self._sees_norms:
+            own = _norms_by_parameter(grads)
             if self._sees_norms is None:
-                self._sees_norms = norms is not None and torch.allclose(norms, own, rtol=1e-5, equal_nan=True)
-            return own
-        return norms
+                self._sees_norms = bool(by_parameter) and torch.allclose(
+                    self.together(by_parameter), self.together(own), rtol=1e-5, equal_nan=True
+                )
+            by_parameter = own
+        norms = self.together(by_parameter)
+        return norms, _broken(by_parameter, norms)
 
     def batches(self) -> list[torch.Tensor]:
         """Return, for each batch that is about to be added to the sum, a tensor with a row for each record."""
@@ -118,8 +115,7 @@ class FlatClipping:
 
     def together(self, norms: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return one norm for each record, [b], from the norms of its gradients by parameter, each [b]."""
-        device = norms[0].device
-        return torch.stack([by_parameter.to(device) for by_parameter in norms], dim=1).norm(2, dim=1)
+        return norms_together(norms)
 
     def planned_clip(self) -> float:
         """Return the clip bound of the steps to come, as it is set now."""
@@ -161,7 +157,7 @@ class PerLayerClipping(FlatClipping):
         """Return the norm of the clipped pieces of each record, [b]."""
         bounds = self.optimizer.max_grad_norms
         clipped = [piece.clamp(max=float(bound)) for piece, bound in zip(norms, bounds, strict=True)]
-        return super().together(clipped)
+        return norms_together(clipped)
 
     def clip(self) -> float:
         """Return the bound of the clipped pieces together."""
@@ -198,77 +194,6 @@ class AdaptiveClipping(FlatClipping):
         return 0.5 / float(self.optimizer.unclipped_num_std) * self.noise_std()
 
 
-class GhostClipping(FlatClipping):
-    """Norms without gradients: the module finds them in the backward pass, and clips with a bound of its own."""
-
-    own_bound = True
-
-    def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
-        super().__init__(model, optimizer, sampling)
-        if not isinstance(model, GradSampleHooksFastGradientClipping):
-            raise refuse("model", model, "the model that make_private returned with grad_sample_mode='ghost'")
-        self._module: Any = model
-        self._norms: torch.Tensor | None = None
-        self._clip = math.nan
-
-    def attach(self) -> None:
-        """Note norms and bound where the module finds the norms and uses the bound."""
-        self._module.get_norm_sample = _NotedNorms(self._module, self)
-
-    def detach(self) -> None:
-        """Undo ``attach``."""
-        del self._module.get_norm_sample
-
-    def note(self, norms: torch.Tensor, clip: float) -> None:
-        """Note a backward pass. An earlier pass that no step followed is forgotten, as its gradient is."""
-        self._norms, self._clip = norms.detach(), clip
-
-    def batches(self) -> list[torch.Tensor]:
-        """Return the norms of the last backward pass: its gradient is that of one batch, or of a part of one."""
-        return [] if self._norms is None else [self._norms]
-
-    def add_to_sum(self) -> torch.Tensor:
-        """Return the norms [b] of the last backward pass; Opacus adds its gradient to the sum, clipped already.
-
-        Raises InvalidInputError if there was no backward pass, if norms and gradient are of different passes, if
-        something else was added to the gradient, and for adaptive ghost clipping.
-        """
-        if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
-            raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
-        if self._norms is None:
-            raise refuse("loss", "no backward", "backward of the criterion that make_private returned, before the step")
-        norms, self._norms = self._norms, None
-        parameters = self._module.trainable_parameters
-        _check_precision([parameter._norm_sample for parameter in parameters])
-        if passes_are_mixed(parameters):
-            what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
-            raise refuse("model", "a pass without backward", what)
-        if norms.device.type == "cpu":  # elsewhere the step would have to wait for it
-            self._check_length(norms)
-        return norms
-
-    def _check_length(self, norms: torch.Tensor) -> None:
-        """Raise if the gradient is longer than the clipped gradients of its records can be together."""
-        grads = [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
-        length = math.hypot(*(float(grad.norm()) for grad in grads))
-        if length > float(norms.clamp(max=self._clip).sum()) * (1 + 1e-4) + 1e-6:
-            what = "one no longer than the clipped gradients of its records together: something else was added to it"
-            raise refuse("|gradient|", length, what)
-
-    def start(self) -> list[torch.Tensor]:
-        """Forget a backward pass of an earlier iteration: no step will follow it."""
-        self._norms = None
-        return []
-
-    def planned_clip(self) -> float:
-        """Return the optimizer's bound: the module's own is known only after a backward pass."""
-        return float(self.optimizer.max_grad_norm)
-
-    def clip(self) -> float:
-        """Return the bound of the last backward pass."""
-        return self._clip
-
-
 class _SeenNorms(TorchFunctionMode):
     """The results of ``Tensor.norm`` while this mode is active."""
 
@@ -288,57 +213,24 @@ class _SeenNorms(TorchFunctionMode):
         return first if [tuple(norm.shape) for norm in first] == [(len(grad),) for grad in grads] else []
 
 
-class _NotedNorms:
-    """A stand-in for the module's ``get_norm_sample``; copies and pickles of the module get their own method back."""
-
-    def __init__(self, module: Any, ghost: GhostClipping) -> None:
-        self._module, self._ghost = module, ghost
-
-    def __call__(self) -> torch.Tensor:
-        norms = _own_method(self._module)()
-        self._ghost.note(norms, float(self._module.max_grad_norm))
-        return norms
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return _own_method(memo[id(self._module)])
-
-    def __reduce__(self) -> Any:
-        return _own_method, (self._module,)
+def norms_together(norms: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the norm of each whole gradient, [b], from the norms of its pieces by parameter, each [b]."""
+    device = norms[0].device
+    return torch.stack([by_parameter.to(device) for by_parameter in norms], dim=1).norm(2, dim=1)
 
 
-def _own_method(module: Any) -> Any:
-    return MethodType(type(module).get_norm_sample, module)
+def _norms_by_parameter(grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [grad.reshape(len(grad), -1).norm(2, dim=-1) if len(grad) else grad.new_zeros(0) for grad in grads]
 
 
-def passes_are_mixed(parameters: Sequence[Any]) -> bool:
-    """Return whether Opacus' norms are of several passes: one had no backward, or a weight was used off its layer."""
-    return any(parameter._forward_counter or hasattr(parameter, "_current_grad_sample") for parameter in parameters)
+def _broken(by_parameter: Sequence[torch.Tensor], norms: torch.Tensor) -> torch.Tensor:
+    """Return which records [b] have a norm, or a norm by some parameter, that is not finite."""
+    finite = [torch.isfinite(each).to(norms.device) for each in (norms, *by_parameter)]
+    return ~torch.stack(finite).all(dim=0)
 
 
-def _check_precision(tensors: Sequence[torch.Tensor]) -> None:
+def check_precision(tensors: Sequence[torch.Tensor]) -> None:
+    """Raise InvalidInputError for gradients, or norms of them, in half precision."""
     for tensor in tensors:
         if tensor.dtype not in (torch.float32, torch.float64):
             raise refuse("grad_sample.dtype", tensor.dtype, "float32 or float64: norms of less are not exact enough")
-
-
-_CLIPPING: dict[type, type[FlatClipping]] = {
-    DPOptimizer: FlatClipping,
-    DPPerLayerOptimizer: PerLayerClipping,
-    AdaClipDPOptimizer: AdaptiveClipping,
-    DPOptimizerFastGradientClipping: GhostClipping,
-}
-
-
-def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> FlatClipping:
-    """Return how an optimizer clips, by its exact class; raise InvalidInputError if that is not known."""
-    if not isinstance(optimizer, DPOptimizer):
-        raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
-    clipping = _CLIPPING.get(type(optimizer))
-    if clipping is None:
-        known = ", ".join(known.__name__ for known in _CLIPPING)
-        raise refuse("optimizer", type(optimizer).__name__, f"one of {known}, on one device")
-    if not isinstance(model, AbstractGradSampleHooks):
-        raise refuse("model", type(model).__name__, "the model that make_private returned")
-    if isinstance(loss, DPLossFastGradientAdaptiveClipping):
-        raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
-    return clipping(model, optimizer, sampling)

@@ -74,6 +74,8 @@ class Part:
     draw: Draw
     samples: int
     more: bool = False
+    split: bool = False
+    "Whether the loader hands out batches in parts, also if this batch has one part only."
 
 
 @dataclass(eq=False)
@@ -141,7 +143,7 @@ class Draws:
         parts = max(math.ceil(draw.records / limit), 1) if limit else 1
         each, longer = divmod(draw.records or int(self.invents), parts)
         for number in range(parts):
-            yield Part(draw, each + (number < longer), more=number < parts - 1)
+            yield Part(draw, each + (number < longer), more=number < parts - 1, split=limit is not None)
 
     def use(self, batches: list[torch.Tensor]) -> list[Part]:
         """Return the parts whose gradients are about to be added to the sum, in the order of ``batches``.
@@ -153,7 +155,7 @@ class Draws:
             kept = [part for gradient, part in self._kept if gradient() is batch]
             part = kept[0] if kept else self._take(len(batch))
             if part is None:
-                raise self._refusal(len(batch))
+                raise self._refusal()
             used.insert(0, part)
         for number in {part.draw.iteration for part in used}:
             last = max(part.draw.number for part in used if part.draw.iteration == number)
@@ -175,13 +177,12 @@ class Draws:
         fits = exact or larger
         return self._unused.pop(fits[-1]) if fits else None
 
-    def _refusal(self, samples: int) -> Exception:
+    def _refusal(self) -> Exception:
         if not self._unused:
             expected = "batches that come from the data_loader given to watch, each in one step only"
             return refuse("data_loader", "other batches", expected)
-        most = max(part.samples for part in self._unused)
-        expected = f"at most the {most} records that were drawn; each record must be one sample, once"
-        return refuse("len(batch)", samples, expected)
+        expected = "no more samples than the loader drew; each record must be one sample, once"
+        return refuse("len(batch)", "too many", expected)  # no numbers: they are about training records
 
 
 def drawn_rate(sampler: Any) -> float | None:

@@ -65,7 +65,7 @@ class Sampling:
     def watch(self, at_start: Callable[[], list[torch.Tensor]]) -> None:
         """Follow what the sampler draws from now on; ``at_start`` is called when an iteration begins (``Draws``)."""
         self.draws.at_start = at_start
-        self._compare_with_opacus(len(self._sampler))
+        self._compare_with_opacus()
         self._sampler.__class__ = watched_sampler(self._class)
         setattr(self._sampler, STATE, self.draws)
 
@@ -103,7 +103,9 @@ class Sampling:
         """Compare the draws so far with the rate: their mean size, and whether sizes vary as Poisson sampling has it.
 
         Warns once, and sets ``mismatch``, if honest sampling would give such batches with probability below 1e-12. It
-        looks after 8, 16, 32, ... draws, so that all looks together rarely err.
+        looks after 8, 16, 32, ... draws, so that all looks together rarely err. The warning has no sizes in it: they
+        are about training records. That it comes at all says that the sampler is not what it is taken for; whoever
+        samples honestly never sees it, whatever the records are.
         """
         if draw.rate is None:
             return
@@ -120,25 +122,31 @@ class Sampling:
         even = float(chdtr(self._compared, self._spread))
         if 2 * float(ndtr(-abs(excess))) < _UNLIKELY or even < _UNLIKELY:
             self.mismatch = True
-            what = "nearly equal sizes, which Poisson sampling does not give"
-            if even >= _UNLIKELY:
-                what = f"{self._drawn / self._compared:g} records on average, not {self._expected / self._compared:g}"
             warnings.warn(
-                f"sample_rate={draw.rate:g}: {self._compared} batches had {what}. Claims are now marked as "
-                "estimates. (Private: this is about training members.)",
+                f"sample_rate={draw.rate:g}: the sizes of the batches do not fit Poisson sampling at this rate. Claims "
+                "are now marked as estimates.",
                 SamplingWarning,
                 stacklevel=2,
             )
 
-    def _compare_with_opacus(self, batches: int) -> None:
-        """Warn if the sampling rate is not what Opacus accounts: one over the number of batches of an epoch."""
-        if self._class is not UniformWithReplacementSampler:  # not one that Opacus made
-            return
-        rate = float(self._sampler.sample_rate)
-        if self.rate is not None and not (1 - rate) * (1 - 1e-9) <= batches * rate <= 1 + 1e-9:
+    @property
+    def nominal_rate(self) -> float | None:
+        """The sampling rate that the sampler was given, which it may exceed by a little; None without sampling."""
+        return None if self.rate is None else float(self._sampler.sample_rate)
+
+    @property
+    def differs_from_opacus(self) -> bool:
+        """Whether the sampling rate is not what Opacus accounts: one over the number of batches of an epoch."""
+        rate = self.nominal_rate
+        if rate is None or self._class is not UniformWithReplacementSampler:  # not one that Opacus made
+            return False
+        return not (1 - rate) * (1 - 1e-9) <= len(self._sampler) * rate <= 1 + 1e-9
+
+    def _compare_with_opacus(self) -> None:
+        if self.differs_from_opacus:
             warnings.warn(
-                f"sample_rate={rate:g} is how records are drawn, but Opacus accounts 1/{batches}: its own epsilon "
-                "is for another rate. bayesdp accounts what is drawn.",
+                f"sample_rate={self.nominal_rate:g} is how records are drawn, but Opacus accounts "
+                f"1/{len(self._sampler)}: its own epsilon is for another rate. bayesdp accounts what is drawn.",
                 SamplingWarning,
                 stacklevel=2,
             )

@@ -19,10 +19,8 @@ Why the wrapped optimizer gets a guard (``Watch._check_recorded``)
     update by the wrapped optimizer, and ours raises unless a step was recorded for it.
 
 What would break this: an update by another method than ``original_optimizer.step``; a ``step`` that does not call
-``pre_step`` (the guard then refuses every step); another name for ``_step_skip_queue``, ``_is_last_step_skipped`` or
-``summed_grad`` (sums of virtual batches would be mixed up: tests/with_opacus/test_virtual_batches.py would tell). The
-guard is strict: an optimizer of your own whose ``step`` calls that of its base class is refused where PyTorch calls the
-hook for both.
+``pre_step`` (the guard then refuses every step). The guard is strict: an optimizer of your own whose ``step`` calls
+that of its base class is refused where PyTorch calls the hook for both.
 """
 
 from __future__ import annotations
@@ -40,10 +38,13 @@ from bayesdp.claims import RunClaims
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
-from bayesdp.opacus.audit import AuditNorms
+from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers
 from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.earlier_steps import EarlierSteps
+from bayesdp.opacus.open_sum import OpenSum
+from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
@@ -71,8 +72,8 @@ class Watch:
         sampling: Sampling,
         clipping: FlatClipping,
         ledger: Ledger,
-        audit: AuditNorms | None,
-        between: str,
+        audit: AuditMeasurement | None,
+        earlier: EarlierSteps,
         budget: StopWhen | None,
         *,
         owned: bool,
@@ -83,19 +84,15 @@ class Watch:
         "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
         self._model, self._optimizer = model, optimizer
         self._sampling, self._clipping = sampling, clipping
-        self._audit, self._between, self._budget = audit, between, budget
+        self._audit, self._budget = audit, budget
         self._owned, self._live = owned, live
         self._coupling = coupling_layers(model)
-        self._parts: list[tuple[Draw, torch.Tensor, float]] = []
-        "Draw, norms and clip bound of each part of the sum so far."
+        passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
+        self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
         "The sum once it is complete, until it is recorded."
         self._may_update = False
         self._audit_norms: torch.Tensor | None = None
-        self._last_norms: torch.Tensor | None = None
-        self._earlier = False
-        "Whether the audit norms of this step are those of an earlier step."
-        self._resumed = ledger.steps > 0
         device = next(model._module.parameters()).device
         self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
@@ -106,23 +103,38 @@ class Watch:
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.accountant.follow(ledger)
             self._step_hook.watched = True
-        sampling.watch(self._start_iteration)
+        earlier.begin(ledger)
+        self._earlier = earlier
+        self._resumed = ledger.steps > 0
+        sampling.watch(self._open.start_iteration)
         clipping.attach()
+        self._open.attach()
         self._pre_step = optimizer.pre_step
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
         self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
         self._untouched = self._versions() if not ledger.steps else None
 
+    @property
+    def random_draws(self) -> tuple[str, ...]:
+        """Where training draws random numbers that are not released, as far as audits found it; empty if nowhere.
+
+        Names of layers, "the model or the loss" and "the training data". While it is not empty, claims about shares are
+        estimates, or audit records are charged at the clip bound: ``random_draws`` of ``watch`` decides.
+        """
+        return () if self._audit is None else self._audit.reasons
+
     # What is claimed
 
     def claims(self, delta: float = 1e-5, **options: Any) -> RunClaims:
         """Return all claims about the run so far, as ``Ledger.claims`` does with the same options.
 
-        Norms that are not in the ledger yet are given to it first. Warns if parameters were changed although no step
+        Norms that are not in the ledger yet are given to it first, and so are steps of a checkpoint that was loaded
+        after ``watch``. Warns if parameters were changed although no step
         was recorded: training then went past the optimizer that was given to ``watch``.
         """
         self.settle()
+        self._earlier.catch_up(self.settle)
         if not self.ledger.steps and self._versions() != self._untouched:
             warnings.warn(
                 "Parameters were changed, but no step was recorded. If that was training, it was not with the "
@@ -145,6 +157,8 @@ class Watch:
             return
         self._sampling.detach()
         self._clipping.detach()
+        self._open.detach()
+        self._earlier.end()
         self._guard.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
@@ -179,10 +193,10 @@ class Watch:
         try:
             if not self.stopped and self._prepare():
                 return self._pre_step(closure)
-            self._drop_sum()
+            self._drop()
             return False
         except BaseException:
-            self._drop_sum()
+            self._drop()
             raise
 
     def _before_update(self, optimizer: Any) -> None:
@@ -192,11 +206,12 @@ class Watch:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
         self._warn_if_changed(released)
         self._recorder.record(released)
-        self._parts.clear()
+        self._open.released()
         self._sum = None
         self._may_update = True
         if self._step_hook is not None:
             self._step_hook(optimizer)
+        self._earlier.count()
         self._look_ahead(released)
         if self._live is not None:
             self._live.show()
@@ -210,82 +225,34 @@ class Watch:
             )
         self._may_update = False
 
-    def _start_iteration(self) -> list[torch.Tensor]:
-        """Drop a sum whose iteration was left in the middle: which records it holds depends on the other records."""
-        if any(self._sampling.draws.is_over(draw) for draw, _, _ in self._parts):
-            self._drop_sum()
-        return self._clipping.start()
-
     # Details
 
     def _prepare(self) -> bool:
         """Add this batch to the sum; return True if more parts of it follow, or if the complete sum may be released."""
         for layer in self._coupling:
             check_mode(layer)
-        if self._note_batch():
+        self._earlier.catch_up(self.settle)
+        if self._open.add_batch():
             return True
-        self._audit_norms = self._norms_of_audit()
-        self._sum = self._complete_sum()
+        if self._audit is not None:
+            self._audit_norms = self._audit.norms(self._open.clip, several_passes=self._open.several_passes)
+        self._sum = self._open.complete(self._audit_norms, self._caveats())
         if not self._allowed(self._sum, self._sum.batch):
             self._stop()
         return not self.stopped
 
-    def _note_batch(self) -> bool:
-        """Add a batch to the sum and note its draw; return whether more of the same draw will follow."""
-        if self._optimizer.params[0].summed_grad is None:
-            self._parts.clear()
-        batches = self._clipping.batches()
-        parts = self._sampling.draws.use(batches)
-        more = bool(parts) and parts[-1].more
-        if more and not self._clipping.in_parts:
-            raise refuse("clipping", "adaptive", "flat clipping for BatchMemoryManager: it loses the adaptive count")
-        norms, clip = self._clipping.add_to_sum(), self._clipping.clip()
-        for part, part_norms in zip(parts, norms.split([len(batch) for batch in batches]), strict=True):
-            # Without the sample that was invented for an empty batch.
-            real = part_norms if part.draw.records else part_norms[:0]
-            self._parts.append((part.draw, real.detach(), clip))
-        # What BatchMemoryManager signals may belong to batches that were drawn ahead, or never came.
-        self._optimizer._step_skip_queue[:] = [True] if more else []
-        return more
-
-    def _complete_sum(self) -> GradientSum:
-        clip = max(clip for _, _, clip in self._parts)
-        if self._clipping.own_bound:
-            _check_bound(clip, float(self._optimizer.max_grad_norm))
-        return GradientSum.of(
-            [(draw, norms) for draw, norms, _ in self._parts],
-            self._audit_norms,
-            noise_std=self._clipping.noise_std(),
-            clip=clip,
-            extra_norm=self._clipping.extra_norm(),
-            caveats=self._clipping.caveats | self._caveats(),
-        )
-
     def _caveats(self) -> frozenset[str]:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
-        return frozenset(["earlier-norms"] * self._earlier + ["seeded"] * seeded)
+        rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
+        return rests_on | frozenset(["seeded"] * seeded)
+
+    def _drop(self) -> None:
+        self._open.drop()
+        self._sum = None
 
     def _versions(self) -> list[int]:
         return [parameter._version for parameter in self._model._module.parameters()]
-
-    def _drop_sum(self) -> None:
-        """Forget the sum: nothing of it will be released."""
-        for parameter in self._optimizer.params:
-            parameter.summed_grad = None
-        self._optimizer._is_last_step_skipped = False
-        self._optimizer._step_skip_queue.clear()
-        self._parts.clear()
-        self._sum = None
-
-    def _norms_of_audit(self) -> torch.Tensor | None:
-        if self._audit is None:
-            return None
-        due = self._audit.due()
-        self._earlier = not due and self._between == "last"
-        if due:
-            self._last_norms = self._audit.norms()
-        return self._last_norms if due or self._earlier else None
 
     def _allowed(self, released: GradientSum, draws: Collection[Draw]) -> bool:
         """Return whether the budget allows a sum to be released; ``draws`` are its own, or those of a next sum."""
@@ -329,13 +296,3 @@ class Watch:
                     stacklevel=2,
                 )
         self._resumed = False
-
-
-def _check_bound(clips: float, assumed: float) -> None:
-    if not abs(clips - assumed) <= 1e-6 * assumed:
-        raise refuse(
-            "max_grad_norm",
-            assumed,
-            f"the bound {clips:g} with which gradients are clipped: noise is scaled by the optimizer's, and a "
-            "scheduler changes only that one; set both",
-        )

@@ -117,6 +117,7 @@ def _stamps(ledger: StoredLedger) -> list[str]:
     weakened = {
         "everything": "Every figure on this page is only an estimate",
         "audit": "Figures for shares of people are only estimates",
+        "shares": "Figures for shares of people are only estimates",
     }
     seeded = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."
     stamps = [

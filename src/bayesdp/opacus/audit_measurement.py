@@ -1,0 +1,78 @@
+"""What audit records are charged with at each step: their norms, earlier norms, or the clip bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesdp.opacus.audit import AuditNorms, AuditRecords
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
+
+_ABOVE = 1 + 1e-6  # so that float32 does not round a norm to below the clip bound
+
+
+class AuditMeasurement:
+    """Asks for the norms of audit records when they are due, and notes what claims from them rest on.
+
+    ``between``: at steps at which norms are not due, the clip bound ("clip") or the last norms ("last").
+    ``random_draws``: where training draws random numbers that are not released, norms as they are ("estimate") or the
+    clip bound ("clip").
+    """
+
+    def __init__(self, audit: AuditNorms, model: Any, loader: Any, between: str, random_draws: str) -> None:
+        self.caveats: frozenset[str] = frozenset()
+        "What claims from the norms of this step rest on."
+        self._audit, self._between, self._random_draws = audit, between, random_draws
+        self._model: nn.Module = model._module
+        self._last: torch.Tensor | None = None
+        self._in_data = loader_draws(loader)
+        self._in_model = isinstance(audit, AuditRecords) and audit.random
+
+    @property
+    def records(self) -> int:
+        """How many audit records there are."""
+        return self._audit.records
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Where training draws random numbers that are not released, as far as that was found; empty if nowhere."""
+        layers = random_layers(self._model) or ["the model or the loss"]
+        return (*(layers if self._in_model else ()), *(["the training data"] if self._in_data else ()))
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether the audit makes one pass for each record; an audit of the user's own may do what training does."""
+        return isinstance(self._audit, AuditRecords)
+
+    def norms(self, clip: float, *, several_passes: bool) -> torch.Tensor | None:
+        """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.
+
+        ``clip`` is the bound of this step; ``several_passes`` says whether training made more passes than the audit
+        does. Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+        """
+        due = self._audit.due()
+        if due and not self._at_clip_bound:
+            with borrowed_random_numbers(devices_of(self._model)) as borrowed:
+                self._last = self._audit.norms()
+            self._in_model |= borrowed.drawn or (isinstance(self._audit, AuditRecords) and self._audit.random)
+        if self._at_clip_bound:
+            self.caveats = frozenset()
+            device = next(self._model.parameters()).device
+            return torch.full((self.records,), clip * _ABOVE, device=device)
+        earlier = not due and self._between == "last"
+        if not due and not earlier:
+            self.caveats = frozenset()
+            return None
+        rests_on = {
+            "earlier-norms": earlier,
+            "random-draws": self._in_model or self._in_data,
+            "several-passes": several_passes,
+        }
+        self.caveats = frozenset(name for name in rests_on if rests_on[name])
+        return self._last
+
+    @property
+    def _at_clip_bound(self) -> bool:
+        return self._random_draws == "clip" and (self._in_model or self._in_data)

@@ -1,0 +1,201 @@
+"""Ghost clipping: norms without gradients by record, which the module finds in the backward pass and clips by.
+
+Why ``get_norm_sample`` is replaced (``GhostClipping.attach``)
+    Ghost clipping has no gradients by record. ``loss.backward()`` makes two passes: after the first the module computes
+    norms in ``get_norm_sample`` and clipping factors from them, and the second yields the clipped gradient. Norms and
+    bound of that moment count. The attribute ``per_sample_gradient_norms`` would give the norms, but not the bound,
+    which a scheduler may have changed by the time of the step, nor whether there was a backward pass since the last
+    step.
+
+Why saved tensors are mended between the two passes (``_mended``)
+    A record whose norm is not finite gets the clipping factor 0. That is not enough: the second pass multiplies this 0
+    with what the forward pass saved for the record, and 0 times infinity is NaN for the whole batch. There are no
+    gradients by record that could be left out. So values that are not finite are replaced by 1 in every tensor that
+    the graph has saved; they belong to broken records only, and 0 times 1 is 0. After the step they are put back, as
+    one of the tensors may be the user's batch.
+
+What would break this: a ghost module that computes its factors without ``get_norm_sample`` (then a step is refused, as
+there was no backward pass); a graph whose saved tensors cannot be reached (checkpointing, saved tensors off the
+device): a gradient that is still not finite is then dropped with its whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from opacus.grad_sample import GradSampleHooksFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+
+from bayesdp.opacus.clipping import FlatClipping, check_precision
+from bayesdp.opacus.sampling import Sampling
+from bayesdp.validation import refuse
+
+_FRAMES = 4  # from get_norm_sample up to the loss's backward there are two
+
+
+class GhostClipping(FlatClipping):
+    """Norms without gradients: the module finds them in the backward pass, and clips with a bound of its own."""
+
+    own_bound = True
+
+    def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
+        super().__init__(model, optimizer, sampling)
+        if not isinstance(model, GradSampleHooksFastGradientClipping):
+            raise refuse("model", model, "the model that make_private returned with grad_sample_mode='ghost'")
+        self._module: Any = model
+        self._norms: torch.Tensor | None = None
+        self._clip = math.nan
+        self._mended: list[tuple[torch.Tensor, torch.Tensor]] = []
+        "Tensors of the graph that were mended, each with a copy from before."
+
+    def attach(self) -> None:
+        """Note norms and bound where the module finds the norms and uses the bound."""
+        self._module.get_norm_sample = _NotedNorms(self._module, self)
+
+    def detach(self) -> None:
+        """Undo ``attach``."""
+        del self._module.get_norm_sample
+
+    def note(self, norms: torch.Tensor, clip: float) -> torch.Tensor:
+        """Note a backward pass with norms [b]; return norms to clip by, infinite for records that are broken.
+
+        Those count with norm 0, and contribute nothing. An earlier pass that no step followed is forgotten, as its
+        gradient is.
+        """
+        self._put_back()
+        broken = ~torch.isfinite(norms)
+        if bool(broken.any()):
+            self._mend()
+        self._norms, self._clip = norms.detach().masked_fill(broken, 0), clip
+        return norms.masked_fill(broken, math.inf)
+
+    def _mend(self) -> None:
+        """Replace what is not finite in the graph of the loss whose backward pass is under way."""
+        loss = _loss_under_way()
+        if loss is None or loss.grad_fn is None:
+            return
+        weights = {parameter.data_ptr() for parameter in self._module.parameters()}
+        for saved in _saved_tensors(loss.grad_fn):
+            if saved.data_ptr() not in weights and not bool(torch.isfinite(saved).all()):
+                self._mended.append((saved, saved.clone()))
+                saved.masked_fill_(~torch.isfinite(saved), 1)
+
+    def _put_back(self) -> None:
+        for tensor, before in reversed(self._mended):
+            tensor.copy_(before)
+        self._mended.clear()
+
+    def batches(self) -> list[torch.Tensor]:
+        """Return the norms of the last backward pass: its gradient is that of one batch, or of a part of one."""
+        return [] if self._norms is None else [self._norms]
+
+    def add_to_sum(self) -> torch.Tensor:
+        """Return the norms [b] of the last backward pass; Opacus adds its gradient to the sum, clipped already.
+
+        Raises InvalidInputError if there was no backward pass, if norms and gradient are of different passes, if
+        something else was added to the gradient, and for adaptive ghost clipping.
+        """
+        if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
+            raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
+        if self._norms is None:
+            raise refuse("loss", "no backward", "backward of the criterion that make_private returned, before the step")
+        norms, self._norms = self._norms, None
+        self._put_back()
+        parameters = self._module.trainable_parameters
+        check_precision([parameter._norm_sample for parameter in parameters])
+        if passes_are_mixed(parameters):
+            what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
+            raise refuse("model", "a pass without backward", what)
+        self._drop_broken_gradient()
+        if norms.device.type == "cpu":  # elsewhere the step would have to wait for it
+            self._check_length(norms)
+        return norms
+
+    def _drop_broken_gradient(self) -> None:
+        """Set a gradient to 0 that is still not finite, without waiting for the device."""
+        grads = [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
+        if grads:
+            finite = torch.stack([torch.isfinite(grad).all().to(grads[0].device) for grad in grads]).all()
+            for grad in grads:
+                grad.masked_fill_(~finite.to(grad.device), 0)
+
+    def _check_length(self, norms: torch.Tensor) -> None:
+        """Raise if the gradient is longer than the clipped gradients of its records can be together."""
+        grads = [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
+        length = math.hypot(*(float(grad.norm()) for grad in grads))
+        if length > float(norms.clamp(max=self._clip).sum()) * (1 + 1e-4) + 1e-6:
+            what = "one no longer than the clipped gradients of its records together: something else was added to it"
+            raise refuse("|gradient|", "too long", what)  # its length is that of training records
+
+    def start(self) -> list[torch.Tensor]:
+        """Forget a backward pass of an earlier iteration: no step will follow it."""
+        self._put_back()
+        self._norms = None
+        return []
+
+    def planned_clip(self) -> float:
+        """Return the optimizer's bound: the module's own is known only after a backward pass."""
+        return float(self.optimizer.max_grad_norm)
+
+    def clip(self) -> float:
+        """Return the bound of the last backward pass."""
+        return self._clip
+
+
+class _NotedNorms:
+    """A stand-in for the module's ``get_norm_sample``; copies and pickles of the module get their own method back."""
+
+    def __init__(self, module: Any, ghost: GhostClipping) -> None:
+        self._module, self._ghost = module, ghost
+
+    def __call__(self) -> torch.Tensor:
+        return self._ghost.note(_own_method(self._module)(), float(self._module.max_grad_norm))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _own_method(memo[id(self._module)])
+
+    def __reduce__(self) -> Any:
+        return _own_method, (self._module,)
+
+
+def _own_method(module: Any) -> Any:
+    return MethodType(type(module).get_norm_sample, module)
+
+
+def _loss_under_way() -> torch.Tensor | None:
+    """Return the losses by record, [b], whose backward pass asks for norms just now."""
+    frame = sys._getframe()
+    for _ in range(_FRAMES + 4):
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, DPTensorFastGradientClipping):
+            return caller.loss_per_sample
+        frame = frame.f_back
+    return None
+
+
+def _saved_tensors(root: Any) -> Iterator[torch.Tensor]:
+    """Yield the floating-point tensors that a graph has saved for its backward pass, detached."""
+    seen, nodes = {root}, [root]
+    while nodes:
+        node = nodes.pop()
+        names = [name for name in dir(node) if name.startswith("_saved_") or name == "saved_tensors"]
+        for name in names:
+            value = getattr(node, name)
+            for tensor in value if isinstance(value, tuple | list) else [value]:
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                    yield tensor.data  # by way of .data: the graph does not see that it is written to
+        after = [child for child, _ in node.next_functions if child is not None and child not in seen]
+        seen.update(after)
+        nodes += after
+
+
+def passes_are_mixed(parameters: Sequence[Any]) -> bool:
+    """Return whether Opacus' norms are of several passes: one had no backward, or a weight was used off its layer."""
+    return any(parameter._forward_counter or hasattr(parameter, "_current_grad_sample") for parameter in parameters)

@@ -1,0 +1,144 @@
+"""The sum of clipped gradients that the next step will release: what is in it, and whether more will follow.
+
+Why ``signal_skip_step`` is replaced (``OpenSum.attach``)
+    Opacus has one queue of signals and takes one at each step: "only add this batch to the sum". Two callers fill it.
+    BatchMemoryManager signals when its sampler draws, so that signals may belong to batches that were drawn ahead, or
+    that never came because the loop was left; whether a part of a batch is its last, the draws know better. Whoever
+    accumulates gradients (dp-transformers, for instance) signals just before the step, and means that step. So signals
+    are kept apart by who sent them: those of the user are obeyed in their order, those of BatchMemoryManager are
+    replaced by what the draws say, and both at once are refused.
+
+What would break this: a BatchSplittingSampler that signals by another method, or from a function that has no ``self``
+(its signals would be taken for the user's, and refused); another name for ``_step_skip_queue``,
+``_is_last_step_skipped`` or ``summed_grad``. tests/with_opacus/test_virtual_batches.py and test_same_training.py would
+tell.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from opacus.utils.batch_memory_manager import BatchSplittingSampler
+
+from bayesdp.opacus.clipping import FlatClipping
+from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.passes import PassCounter
+from bayesdp.opacus.recording import GradientSum
+from bayesdp.opacus.sampling import Sampling
+from bayesdp.validation import refuse
+
+
+class OpenSum:
+    """The batches that Opacus has clipped and added up since the last release."""
+
+    def __init__(self, optimizer: Any, sampling: Sampling, clipping: FlatClipping, passes: PassCounter | None) -> None:
+        self._optimizer, self._sampling, self._clipping = optimizer, sampling, clipping
+        self._parts: list[tuple[Draw, torch.Tensor, float]] = []
+        "Draw, norms and clip bound of each part of the sum so far."
+        self._passes = passes
+        self.several_passes = False
+        "Whether there were more passes through the model than batches in the sum, as far as they are counted."
+        self._in_a_draw = False
+        "Whether BatchMemoryManager has more of the last draw to come."
+        self._signals: list[bool] = []
+        "What the user has signalled about steps to come."
+
+    def attach(self) -> None:
+        """Take the place of Opacus' ``signal_skip_step``."""
+        self._signals[:] = self._optimizer._step_skip_queue
+        self._optimizer._step_skip_queue.clear()
+        self._optimizer.signal_skip_step = self._signal
+
+    def detach(self) -> None:
+        """Undo ``attach``."""
+        del self._optimizer.signal_skip_step
+        self._optimizer._step_skip_queue[:] = self._signals
+        if self._passes is not None:
+            self._passes.detach()
+
+    def _signal(self, do_skip: bool = True) -> None:
+        if not isinstance(sys._getframe(1).f_locals.get("self"), BatchSplittingSampler):
+            self._signals.append(bool(do_skip))
+
+    def add_batch(self) -> bool:
+        """Let Opacus add a batch to the sum; return whether the sum stays open because more will follow."""
+        signals = [self._signals.pop(0)] if self._signals else []
+        if self._optimizer.params[0].summed_grad is None:
+            self.released()
+        batches = self._clipping.batches()
+        self.several_passes |= self._passes is not None and self._passes.taken() > len(batches)
+        parts = self._sampling.draws.use(batches)
+        split = any(part.split for part in parts)
+        if split and signals:
+            raise refuse("signal_skip_step", signals[0], "signals of your own or BatchMemoryManager, not both")
+        if (split or any(signals)) and not self._clipping.in_parts:
+            expected = "flat clipping for BatchMemoryManager and signal_skip_step: the adaptive count is lost"
+            raise refuse("clipping", "adaptive", expected)
+        norms, clip = self._clipping.add_to_sum(), self._clipping.clip()
+        for part, part_norms in zip(parts, norms.split([len(batch) for batch in batches]), strict=True):
+            # Without the sample that was invented for an empty batch.
+            real = part_norms if part.draw.records else part_norms[:0]
+            self._parts.append((part.draw, real.detach(), clip))
+        self._in_a_draw = bool(parts) and parts[-1].more
+        more = self._in_a_draw or any(signals)
+        self._optimizer._step_skip_queue[:] = [True] if more else []
+        return more
+
+    @property
+    def clip(self) -> float:
+        """The largest bound with which a part of the sum was clipped."""
+        return max(clip for _, _, clip in self._parts)
+
+    def complete(self, audit: torch.Tensor | None, caveats: frozenset[str]) -> GradientSum:
+        """Return the sum as it will be released; ``audit`` are the norms of audit records, [m]."""
+        if self._clipping.own_bound:
+            _check_bound(self.clip, float(self._optimizer.max_grad_norm))
+        return GradientSum.of(
+            [(draw, norms) for draw, norms, _ in self._parts],
+            audit,
+            noise_std=self._clipping.noise_std(),
+            clip=self.clip,
+            extra_norm=self._clipping.extra_norm(),
+            caveats=self._clipping.caveats | caveats,
+        )
+
+    def released(self) -> None:
+        """Begin a new sum."""
+        self._parts.clear()
+        self.several_passes = False
+
+    def drop(self) -> None:
+        """Forget the sum: nothing of it will be released."""
+        for parameter in self._optimizer.params:
+            parameter.summed_grad = None
+        self._optimizer._is_last_step_skipped = False
+        self._optimizer._step_skip_queue.clear()
+        self.released()
+        self._in_a_draw = False
+
+    def start_iteration(self) -> list[torch.Tensor]:
+        """Drop a draw that was left in the middle: which records are in its parts depends on the other records.
+
+        A sum of whole draws, which the user accumulates, goes on. Returns what ``Draws.at_start`` does.
+        """
+        if self._in_a_draw and any(self._sampling.draws.is_over(draw) for draw, _, _ in self._parts):
+            self.drop()
+        return self._clipping.start()
+
+
+def check_between_sums(optimizer: Any) -> None:
+    """Raise InvalidInputError if a sum has begun already, whose records are not known."""
+    if optimizer._is_last_step_skipped and optimizer.params[0].summed_grad is not None:
+        raise refuse("optimizer", "in the middle of a sum", "watch before its first batch: its records are unknown")
+
+
+def _check_bound(clips: float, assumed: float) -> None:
+    if not abs(clips - assumed) <= 1e-6 * assumed:
+        raise refuse(
+            "max_grad_norm",
+            assumed,
+            f"the bound {clips:g} with which gradients are clipped: noise is scaled by the optimizer's, and a "
+            "scheduler changes only that one; set both",
+        )

@@ -1,0 +1,98 @@
+"""Count the passes through the model whose gradients are in a batch: an audit makes one, training may make more.
+
+The discriminator of a GAN sees a batch of real records and a batch of generated ones before it is updated. Opacus takes
+the two passes for one and adds, for each record, the gradient of a generated sample to its own: what is clipped is
+their sum. ``AuditRecords`` knows the loss of one pass, so its norms are not those that an audit record would have had.
+
+Why a hook of the module and hooks of its outputs (``PassCounter``)
+    Opacus leaves no trace of a second pass in ``grad_sample``: passes with one backward are added up, row by row. A
+    forward hook sees a pass begin; whether a backward pass reached it, only its output knows. Neither changes a value.
+    ``zero_grad`` forgets what was counted, as it forgets gradients: the generator's own step goes through the
+    discriminator too.
+
+What would break this: a model whose parts are called without its ``forward`` (nothing is counted then, and nothing
+said). Copies and pickles of the model get a hook that does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+
+class PassCounter:
+    """Passes in training mode that a backward pass has reached since gradients were last cleared or used."""
+
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._started = 0
+        self._reached: set[int] = set()
+        self._zero_grad = optimizer.zero_grad
+        self._handle = model._module.register_forward_hook(PassHook(self))
+        optimizer.zero_grad = self._forget_and_zero_grad
+
+    def detach(self) -> None:
+        """Leave model and optimizer as they were."""
+        self._handle.remove()
+        del self._optimizer.zero_grad
+
+    def taken(self) -> int:
+        """Return how many passes there were, and begin anew."""
+        passes = len(self._reached)
+        self._reached.clear()
+        return passes
+
+    def start(self, output: Any) -> None:
+        """Note a pass with this output."""
+        self._started += 1
+        for tensor in _tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(partial(self._reach, self._started))
+
+    def _reach(self, number: int, _: torch.Tensor) -> None:
+        self._reached.add(number)
+
+    def _forget_and_zero_grad(self, *arguments: Any, **options: Any) -> None:
+        self._reached.clear()
+        self._zero_grad(*arguments, **options)
+
+
+class PassHook:
+    """The forward hook; a copy of the model gets one that does nothing."""
+
+    def __init__(self, counter: PassCounter) -> None:
+        self._counter = counter
+
+    def __call__(self, module: nn.Module, _: Any, output: Any) -> None:
+        """Note a pass, if gradients may follow it."""
+        if module.training and torch.is_grad_enabled():
+            self._counter.start(output)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _nothing
+
+    def __reduce__(self) -> Any:
+        return _no_hook, ()
+
+
+def _no_hook() -> Any:
+    return _nothing
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing after a pass."""
+
+
+def _tensors(output: Any) -> Iterator[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in cast(Mapping[Any, Any], output).values():
+            yield from _tensors(value)
+    elif isinstance(output, list | tuple):
+        for value in cast(list[Any], output):
+            yield from _tensors(value)
