@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 
 import pytest
 
@@ -182,7 +183,9 @@ CONTRAST = """selector => {
 def test_the_print_view_fits(page):
     page.set_viewport_size({"width": 794, "height": 1123})  # A4 at 96 dots per inch
     page.emulate_media(media="print", color_scheme="dark")
-    page.wait_for_timeout(300)
+    deadline = time.monotonic() + 10  # charts are laid out again meanwhile
+    while page.evaluate("document.documentElement.scrollWidth") > 794 and time.monotonic() < deadline:
+        page.wait_for_timeout(50)
     assert page.evaluate("document.documentElement.scrollWidth") <= 794
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert page.locator("#delta-slider").is_hidden()
