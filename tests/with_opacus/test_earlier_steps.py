@@ -10,7 +10,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 
 import bayesdp
-from bayesdp import Gate, InvalidInputError, Ledger, Plan
+from bayesdp import Budget, Gate, InvalidInputError, Ledger, Plan
 from opacus_runs import RATE, Run, private_run, random_data, settings
 
 ACCOUNTANTS = ["prv", "rdp", "gdp", "bayesdp"]
@@ -160,14 +160,16 @@ def test_earlier_steps_of_a_shuffled_loader_are_refused(tmp_path: Path, accounta
     assert "pre_step" not in vars(run.optimizer)
 
 
-def test_a_plan_or_gate_that_comes_too_late_is_refused(tmp_path: Path) -> None:
+def test_a_plan_budget_or_gate_that_comes_too_late_is_refused(tmp_path: Path) -> None:
     run = private_run()
     run.train()
     plan = Plan(steps=100, noise_std=1.0, sample_rate=0.2, clip=1.0)
     gate = Gate(epsilon=3.0, delta=1e-5, share=0.5, gamma=0.01, records=100)
     late: list[tuple[Any, dict[str, Any]]] = [
         (tmp_path / "new.ledger", {"steps": 20}),
+        (tmp_path / "new.ledger", {"budget": Budget(epsilon=3.0)}),
         (Ledger(plan=plan), {}),
+        (Ledger(budget=Budget(epsilon=3.0)), {}),
         (Ledger(gate=gate), {}),
     ]
     for ledger, options in late:

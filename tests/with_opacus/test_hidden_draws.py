@@ -47,6 +47,8 @@ def test_an_epsilon_from_one_draw_is_called_an_estimate() -> None:
     assert share.kind == "estimate"  # the figure is no bound, and does not say that it is one
     assert any("one random draw" in text for text in share.assumptions)
     assert claims.share(0.9).ex_post.own_epsilon > claims.everyone.epsilon  # so it is no better than for everyone
+    for claim in (*claims.members, *claims.levels):  # an epsilon of their own is an estimate, too
+        assert claim.kind == "estimate" or claim.epsilon == claims.everyone.epsilon
     assert claims.everyone.kind == "proved"
     assert watched.random_draws == ("Dropout",)
     assert "one random draw" in claims.statement()

@@ -27,7 +27,7 @@ def discriminator_run() -> tuple[Run, nn.Module, torch.optim.Optimizer]:
     data = random_data(RECORDS)[0], torch.ones(RECORDS)
     model = nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 1))
     generator = nn.Linear(4, FEATURES)
-    run = private_run(model, data=data, batch=RECORDS)
+    run = private_run(model, data=data, batch=RECORDS, max_grad_norm=20.0)
     return run, generator, torch.optim.SGD(generator.parameters(), lr=0.1)
 
 
@@ -62,7 +62,7 @@ def test_an_audit_that_misses_the_generated_samples_says_so(fake: bool) -> None:
     assert ledger.history.caveats == ["several-passes"] * fake
     claims = watched.claims(shares=[0.5])
     assert claims.everyone.kind == "proved"
-    assert claims.share(0.5).ex_post == claims.share(0.5).ex_post.capped()  # never above the claim for everyone
+    assert claims.share(0.5).ex_post.kind == ("estimate" if fake else "ex-post")
     assert {claim.kind for claim in claims.gate} == {"estimate" if fake else "proved"}
     assert ("training made several for each batch" in claims.statement()) == fake
 

@@ -87,7 +87,7 @@ def watch(
             claims that rest on them are then estimates.
         random_draws: What to do if training uses random numbers that are not released (dropout, augmentation), so that
             an audit record's norm is that of one draw: keep the norms and call shares estimates ("estimate"), or charge
-            audit records at the clip bound ("clip": shares stay ex-post, and are those of everyone).
+            audit records at the clip bound ("clip": what is claimed for shares is then a bound, that for everyone).
             ``Watch.random_draws`` says what was found.
 
     Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
