@@ -10,6 +10,7 @@ from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.budget import Budget, budget_text, declared_budget
 from bayesdp.claims.everyone import guaranteed_worst_case, ledger_worst_case
+from bayesdp.claims.ex_post import Form
 from bayesdp.claims.gate import Gate, declared_gate
 from bayesdp.claims.order_layout import plan_settings
 from bayesdp.claims.plan import Plan, declared_plan
@@ -174,6 +175,8 @@ class Ledger(StoredLedger):
         fixed_exposures: bool = False,
         private: bool = False,
         rows: int = 1,
+        form: Form = "hockey-stick",
+        looks: int = 1,
     ) -> RunClaims:
         """Return everything that may be said about the run: each claim with whom it covers, how surely, and why.
 
@@ -190,6 +193,10 @@ class Ledger(StoredLedger):
             fixed_exposures: States that norms did not depend on earlier releases. Only then is the average proved.
             private: Whether to add a claim from the batches. It comes from training members: do not publish it.
             rows: Adds the worst case of a person with this many rows of data, if above 1.
+            form: Of ex-post claims: "hockey-stick", the form of differential privacy, or "markov", which bounds the
+                loss itself and gives larger figures. Choose before you look.
+            looks: How often figures from these audit records are read and used: at several times of a run, or for
+                several runs. ``gamma`` then holds for all looks together.
 
         Raises InvalidInputError for arguments out of range.
         """
@@ -202,6 +209,8 @@ class Ledger(StoredLedger):
             fixed_exposures=fixed_exposures,
             private=private,
             rows=rows,
+            form=form,
+            looks=looks,
         )
         return compute_claims(self, request)
 

@@ -109,9 +109,8 @@ def test_the_program_prints_what_the_design_says(data, tmp_path):
         assert ledger.metadata["recipe"] == "adult"
         assert ledger.history.caveats == ["records-public", "zero-out"]
         assert ledger.audit_used_for == RECIPES["adult"].audit_uses[0.06]
-    own = [share["kind"] for share in printed["shares"] if share["reason"] != "no better than for everyone"]
-    assert own
-    assert set(own) == {"estimate"}
+    own = {share["kind"] for share in printed["shares"] if share["reason"] != "no better than for everyone"}
+    assert own == {"estimate"}
     assert "the number of training records is public" in (tmp_path / "out" / "statement.txt").read_text()
     assert "NOT FOR RELEASE" not in (tmp_path / "out" / "statement.txt").read_text()
     assert load_file(tmp_path / "out" / "model.safetensors")["mean"].shape == (10,)

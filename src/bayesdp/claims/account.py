@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdp import validation
+from bayesdp.claims.ex_post import Form
 from bayesdp.claims.order_layout import plan_settings
 from bayesdp.claims.plan import Plan
 from bayesdp.claims.request import DEFAULT_SHARES, ClaimRequest
@@ -34,6 +35,8 @@ def account(
     groups: Sequence[str] | None = None,
     rows: int = 1,
     planned_steps: int | None = None,
+    form: Form = "hockey-stick",
+    looks: int = 1,
     ledger: str | Path | None = None,
     audit_used_for: str | None = None,
     track: Progress = iter,
@@ -57,8 +60,8 @@ def account(
         audit_used_for: What the audit records were used for besides the audit, as in ``Ledger.create``.
         track: A progress bar around the steps.
 
-    ``delta``, ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures`` and ``rows`` are explained in
-    ``Ledger.claims``.
+    ``delta``, ``gamma``, ``shares``, ``joint``, ``estimator``, ``fixed_exposures``, ``rows``, ``form`` and ``looks``
+    are explained in ``Ledger.claims``.
 
     Raises:
         InvalidInputError: For bad input, before anything is written.
@@ -77,6 +80,8 @@ def account(
         estimator=estimator,
         fixed_exposures=fixed_exposures,
         rows=rows,
+        form=form,
+        looks=looks,
         paper_gamma=paper_gamma,
     )
     validation.noise_multiplier(noise / clip)

@@ -40,6 +40,10 @@ LIKE_THE_AUDIT = (
     "the people trained on and the audit records were drawn from the same population, independently of each other"
 )
 _POINTS = 128  # epsilons at which the bound is computed; any are sound
+_PROBABILITY = (
+    "The probability is over the data, the audit set and the run together, so lines for several probabilities are all "
+    "true at once."
+)
 _NO_GUARANTEE = "there is no guarantee for everyone to start from"
 _TOO_FEW = "there are too few audit records for this share of the people trained on"
 
@@ -63,7 +67,7 @@ def member_claims(
         condition=worst_case.condition,
         samples=records,
         assumptions=(LIKE_THE_AUDIT, NOT_USED),
-        notes=("Of several such lines, each holds by itself.",),
+        notes=(_PROBABILITY,),
         worst_case=worst_case,
     )
     if bound is None or math.isinf(worst_case.epsilon):

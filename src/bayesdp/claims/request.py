@@ -37,12 +37,14 @@ class ClaimRequest:
     rows: int = 1
     paper_gamma: float = 1e-15
     form: Form = "hockey-stick"
+    looks: int = 1
 
     def __post_init__(self) -> None:
         checked = {
             "delta": validation.probability("delta", self.delta),
             "gamma": validation.probability("gamma", self.gamma),
             "shares": tuple(validation.probability("shares", share) for share in self.shares),
+            "looks": validation.count("looks", self.looks, minimum=1),
             "rows": validation.count("rows", self.rows, minimum=1),
             "paper_gamma": StudentT(gamma=validation.probability("paper_gamma", self.paper_gamma)).gamma,
         }

@@ -274,16 +274,27 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     return claims.resting_on(caveats) if caveats else claims
 
 
+def _together_note(together: int, gamma: float, request: ClaimRequest) -> str:
+    """Return in words how surely all claims about shares hold at once, by the union bound."""
+    looks = f", at each of {request.looks} looks," if request.looks > 1 else ""
+    if request.joint:
+        return f"All {together} shares{looks} hold together with {confidence(request.gamma)} confidence."
+    whole = together * request.looks * gamma
+    if whole >= 1:
+        return f"Each share holds by itself; how surely all {together}{looks} hold together cannot be said."
+    return (
+        f"Each share holds by itself, and all {together}{looks} together with at least {confidence(whole)} confidence."
+    )
+
+
 def _shares(
     figures: RecordFigures, groups: list[str], request: ClaimRequest, everyone: Claim
 ) -> tuple[tuple[ShareClaims, ...], dict[str, tuple[ShareClaims, ...]]]:
     """Return the claims from all audit records, and from those of each group."""
     shares, names = tuple(request.shares), sorted(set(groups))
     together = len(shares) * (1 + len(names))
-    gamma, note = request.gamma, "Each share holds by itself; they need not all hold together."
-    if request.joint and together:
-        gamma = request.gamma / together
-        note = f"All {together} shares hold together with {confidence(request.gamma)} confidence."
+    gamma = request.gamma / (request.looks * (together if request.joint and together else 1))
+    note = _together_note(together, gamma, request)
 
     def claims_of(epsilons: RecordEpsilons, group: str | None = None) -> tuple[ShareClaims, ...]:
         return share_claims(

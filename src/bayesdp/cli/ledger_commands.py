@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
 from bayesdp.cli.options import (
     AverageEstimator,
     Delta,
+    ExPostForm,
     FixedExposures,
     Gamma,
     Joint,
     Json,
     LedgerPath,
+    Looks,
     Output,
     Rows,
     Shares,
@@ -55,6 +57,8 @@ def claims(
     estimator: AverageEstimator = "betting",
     fixed_exposures: FixedExposures = False,
     rows: Rows = 1,
+    form: ExPostForm = "hockey-stick",
+    looks: Looks = 1,
     private: Annotated[
         bool,
         typer.Option("--private", help="Add the estimate from batches of training members: not for release."),
@@ -79,6 +83,8 @@ def claims(
             fixed_exposures=fixed_exposures,
             private=private,
             rows=rows,
+            form=cast(Any, form),  # checked there
+            looks=looks,
         )
     words = result.to_markdown() if markdown else result.statement()
     values = {"ledger": str(ledger), "claims": [claim.to_dict() for claim in result], "risk": result.risk.to_dict()}

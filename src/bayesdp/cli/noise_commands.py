@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
 from bayesdp.cli.options import (
     AverageEstimator,
     Delta,
+    ExPostForm,
     FixedExposures,
     Gamma,
     Joint,
     Json,
+    Looks,
     NoiseMultiplier,
     Output,
     Rows,
@@ -112,6 +114,8 @@ def account(
         typer.Option(help="Text file with the group of each record, one per line, for shares of each group."),
     ] = None,
     rows: Rows = 1,
+    form: ExPostForm = "hockey-stick",
+    looks: Looks = 1,
     paper_gamma: Annotated[
         float, typer.Option(help="Failure probability of the paper's estimator, at each order.")
     ] = 1e-15,
@@ -155,6 +159,8 @@ def account(
         fixed_exposures=fixed_exposures,
         groups=None if groups is None else read_groups(groups),
         rows=rows,
+        form=cast(Any, form),  # checked there
+        looks=looks,
         planned_steps=planned_steps,
         ledger=ledger,
         audit_used_for=audit_used_for,

@@ -17,6 +17,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON; a figure that ca
 Gamma = Annotated[float, typer.Option(help="Failure probability of each share and of the average.")]
 Shares = Annotated[str, typer.Option(help="Shares of the population, separated by commas.")]
 Joint = Annotated[bool, typer.Option("--joint", help="Let gamma apply to all shares together.")]
+ExPostForm = Annotated[str, typer.Option(help="Form of ex-post claims: hockey-stick or markov.", metavar="NAME")]
+Looks = Annotated[int, typer.Option(help="How often figures from these audit records are read; gamma covers all.")]
 AverageEstimator = Annotated[
     str,
     typer.Option(help="Estimator of the average: betting, kullback-leibler or empirical-bernstein.", metavar="NAME"),
