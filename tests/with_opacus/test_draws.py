@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
+from scipy.stats import norm
 
 from bayesdp import InvalidInputError, Ledger
+from bayesdp.guarantees.clip_bound import ClipBound
 from opacus_runs import RATE, batch_norms, private_run, random_data, settings
 from opacus_runs import drawn as drawn_rate
 
@@ -140,6 +142,19 @@ def test_the_sample_invented_for_an_empty_batch_does_not_count(ledger: Ledger, v
     assert 0 in drawn
     assert sum(sizes) == sum(drawn) + drawn.count(0)
     assert ledger.history.caveats == ["zero-out"]  # an invented sample gives way to a record that joins
+    assert {rate for _, rate, *_ in settings(ledger)} == {1.0}  # and shows that nobody was drawn
+
+
+def test_an_invented_sample_undoes_the_amplification() -> None:
+    """If nobody else is drawn: (1-q) N(r) + q N(x) against (1-q) N(r) + q N(0), with r = -x; by quadrature."""
+    rate, epsilon = 0.01, 0.5
+    at = np.linspace(-12, 12, 480_001)
+    hidden, present, absent = norm.pdf(at, -1), norm.pdf(at, 1), norm.pdf(at)
+    within, without = (1 - rate) * hidden + rate * present, (1 - rate) * hidden + rate * absent
+    truth = float(np.maximum(within - np.exp(epsilon) * without, 0).sum() * (at[1] - at[0]))
+    sampled = ClipBound.of([(1.0, rate, 1)]).deltas(np.array([epsilon]), 1e-9)[0]
+    assert truth > 1000 * sampled
+    assert truth <= ClipBound.of([(1.0, 1.0, 1)]).deltas(np.array([epsilon]), 1e-9)[0]
 
 
 def test_invented_samples_that_never_come_are_not_mentioned(ledger: Ledger) -> None:

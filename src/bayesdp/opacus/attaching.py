@@ -142,7 +142,7 @@ def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClippi
     return Plan(
         steps=updates if sampling.rate is not None else epochs,
         noise_std=clipping.noise_std(),
-        sample_rate=1.0 if sampling.rate is None else sampling.rate,
+        sample_rate=sampling.accounted_rate(sampling.rate),
         clip=math.hypot(clipping.planned_clip(), clipping.extra_norm()),
     )
 

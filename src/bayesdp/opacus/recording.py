@@ -123,7 +123,7 @@ class PoissonSteps:
 
     def charge(self, released: GradientSum, draws: Collection[Draw]) -> Charge:
         """Return what ``released`` costs if it holds these draws."""
-        rate = max(draw.rate or 1.0 for draw in draws)
+        rate = max(self._sampling.accounted_rate(draw.rate) for draw in draws)
         return Charge(released.noise_std / math.sqrt(len(draws)), rate, released.bound, len(draws))
 
     def record(self, released: GradientSum) -> None:
@@ -141,7 +141,7 @@ class PoissonSteps:
             self._sampling.compare(draw)
             number = self._ledger.step(
                 noise_std=charge.noise_std,
-                sample_rate=draw.rate or 1.0,
+                sample_rate=self._sampling.accounted_rate(draw.rate),
                 clip=charge.clip,
                 planned_batch=self._sampling.planned_batch,
                 source=SOURCE,

@@ -27,7 +27,7 @@ from bayesdp.opacus.draws import STATE, Draw, Draws, drawn_rate, watched_sampler
 from bayesdp.opacus.secure import SecureSampler
 from bayesdp.validation import refuse
 
-_NEGLIGIBLE = 1e-30  # the probability of an empty batch below which it is not mentioned
+_NEGLIGIBLE = 1e-20  # the probability of an empty batch that a million steps cannot make matter
 _UNLIKELY = 1e-12  # the probability of batches like these if the rate is right, below which they are reported
 
 
@@ -94,10 +94,21 @@ class Sampling:
         An invented sample is in a batch only if no record is: a record that joins takes its place. That does not happen
         if "absent" means that a record contributes nothing (zero-out).
         """
-        invented = self.draws.invents and self.empty_probability > _NEGLIGIBLE
-        zero_out = self.rate is None or invented
+        zero_out = self.rate is None or self._invents
         own = self._sampler.caveats if isinstance(self._sampler, SecureSampler) else frozenset[str]()
         return own | frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch)
+
+    @property
+    def _invents(self) -> bool:
+        """Whether batches are empty often enough for the samples invented then to matter."""
+        return self.draws.invents and self.empty_probability > _NEGLIGIBLE
+
+    def accounted_rate(self, drawn: float | None) -> float:
+        """Return the rate at which a draw is accounted: 1 without Poisson sampling, and where samples are invented.
+
+        An invented sample shows that nobody was drawn, so that a record is not hidden by the chance of being left out.
+        """
+        return 1.0 if drawn is None or self._invents else drawn
 
     def compare(self, draw: Draw) -> None:
         """Compare the draws so far with the rate: their mean size, and whether sizes vary as Poisson sampling has it.
