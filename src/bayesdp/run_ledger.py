@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from bayesdp import validation
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
-from bayesdp.claims.budget import Budget, budget_text, declared_budget
+from bayesdp.claims.budget import Budget, declared_budget
 from bayesdp.claims.everyone import guaranteed_worst_case, ledger_worst_case
 from bayesdp.claims.ex_post import Form
 from bayesdp.claims.gate import Gate, declared_gate
@@ -70,9 +70,9 @@ class Ledger(StoredLedger):
             data=data,
             metadata=metadata,
             keep_norms=keep_norms,
-            gate=_gate_text(gate),
+            gate=_declared_text("gate", gate, Gate),
             **plan_settings(plan),
-            budget=budget_text(budget),
+            budget=_declared_text("budget", budget, Budget),
             audit_used_for=audit_used_for,
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
@@ -122,9 +122,9 @@ class Ledger(StoredLedger):
             data=data,
             metadata=metadata,
             keep_norms=keep_norms,
-            gate=_gate_text(gate),
+            gate=_declared_text("gate", gate, Gate),
             **plan_settings(plan),
-            budget=budget_text(budget),
+            budget=_declared_text("budget", budget, Budget),
             audit_used_for=audit_used_for,
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
@@ -256,7 +256,8 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
     return Ledger.from_file(composed_file(ledgers, path))
 
 
-def _gate_text(gate: Any) -> str | None:
-    if gate is not None and not isinstance(gate, Gate):
-        raise refuse("gate", gate, "a Gate")
-    return None if gate is None else gate.to_json()
+def _declared_text(name: str, declared: Any, kind: type[Gate] | type[Budget]) -> str | None:
+    """Return a gate or budget as text, None for none; raise InvalidInputError for anything else."""
+    if declared is not None and not isinstance(declared, kind):
+        raise refuse(name, declared, f"a {kind.__name__}")
+    return None if declared is None else declared.to_json()

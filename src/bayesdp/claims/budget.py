@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from bayesdp import validation
 from bayesdp.ledger import StoredLedger
@@ -55,13 +54,6 @@ class Budget:
     def from_json(text: str) -> Budget:
         """Return the budget from the text that ``to_json`` gave."""
         return Budget(**json.loads(text))
-
-
-def budget_text(budget: Any) -> str | None:
-    """Return a budget as text, None for none; raise InvalidInputError for anything else."""
-    if budget is not None and not isinstance(budget, Budget):
-        raise refuse("budget", budget, "a Budget")
-    return None if budget is None else budget.to_json()
 
 
 def declared_budget(ledger: StoredLedger) -> Budget | None:

@@ -25,7 +25,7 @@ _FOR_SHARES = _FOR_AVERAGES | {"shares"}
 """What caveats must weaken to turn a claim into an estimate. The gate is a claim about an average."""
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
-_UNCLIPPED = "a step without a clip bound has no worst case"
+UNCLIPPED = "a step without a clip bound has no worst case"
 
 
 def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
@@ -55,7 +55,7 @@ def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | N
             accountant="RDP",
             rdp_epsilon=math.inf,
             pld_epsilon=None,
-            reason=_UNCLIPPED,
+            reason=UNCLIPPED,
         )
     else:
         worst = worst_case_of_many(history.repeated_steps(MOST_SETTINGS, more), delta)
@@ -152,7 +152,7 @@ def anytime_claim(
         worst_case=worst_case,
     )
     if bound is None:
-        return claim.without(_UNCLIPPED)
+        return claim.without(UNCLIPPED)
     costs = bound.mixture_costs(mixture)[None]
     return resting_on(claim.with_figure(float(hockey_stick_epsilons(costs, delta, mixture)[0])), caveats)
 

@@ -45,9 +45,8 @@ def laid_out(steps: Sequence[RepeatedStep], direction: Literal["record in", "rec
 
     Sound whatever the orders are, as long as they were chosen before the run; these make it tight.
     """
-    costs = np.zeros(len(_CANDIDATES))
-    for noise, rate, count in steps:
-        costs += count * log_moments(rate, [1 / noise], _CANDIDATES, direction)[0]
+    noises, rates, counts = np.array(steps, np.float64).T
+    costs = counts @ log_moments(rates, 1 / noises, _CANDIDATES, direction)
     first = _LOWEST * _best_order(costs)
     last = max(_best_order(costs * _QUIETEST), 2 * first)
     orders = [*np.geomspace(first, last, _ORDERS).tolist(), *(last * factor for factor in _FURTHER)]

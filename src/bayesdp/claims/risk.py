@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from bayesdp.claims.claim import Claim, Kind
+from bayesdp.claims.everyone import UNCLIPPED
 from bayesdp.claims.record_figures import RecordFigures
-from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT, SAMPLED
+from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT, SAMPLED, too_few_records
 from bayesdp.claims.tables import Lines, html_table, markdown_table
-from bayesdp.estimators import order_statistic_rank, records_needed
+from bayesdp.estimators import order_statistic_rank
 from bayesdp.formatting import confidence, finite_or_none, percent, percent_digits, round_up
 from bayesdp.guarantees.trade_off import (
     FALSE_POSITIVE_RATES,
@@ -30,8 +31,6 @@ from bayesdp.guarantees.trade_off import (
 )
 from bayesdp.ledger import Caveat
 from bayesdp.validation import refuse
-
-_UNCLIPPED = "a step without a clip bound has no worst case"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +184,7 @@ def run_risk(
     assumed = everyone.assumptions
     kind, condition = everyone.kind, everyone.condition
     if bound is None:
-        whole = RiskClaim(risk=None, kind=kind, condition=condition, assumptions=assumed, reason=_UNCLIPPED)
+        whole = RiskClaim(risk=None, kind=kind, condition=condition, assumptions=assumed, reason=UNCLIPPED)
     else:
         risk = guaranteed_risk(bound, everyone.delta)
         whole = RiskClaim(risk=risk, kind=kind, condition=condition, assumptions=assumed)
@@ -207,9 +206,7 @@ def _share_risk(risks: RecordRisks, claim: RiskClaim, share: float, delta: float
     records, gamma = len(risks.mu), claim.gamma
     rank = order_statistic_rank(records, share, gamma)
     if rank is None:
-        needed = records_needed(share, gamma)
-        reason = f"a share of {percent(share)} at gamma={gamma:g} needs {needed} audit records; there are {records}"
-        return replace(claim, reason=reason)
+        return replace(claim, reason=too_few_records(share, gamma, records))
     tpr = np.partition(risks.tpr, rank - 1, axis=0)[rank - 1]
     advantage, mu = (float(np.partition(values, rank - 1)[rank - 1]) for values in (risks.advantage, risks.mu))
     risk = Risk(tpr=tuple(tpr.tolist()), fpr=FALSE_POSITIVE_RATES, advantage=advantage, mu=mu, delta=delta)

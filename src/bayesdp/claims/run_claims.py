@@ -153,8 +153,8 @@ class RunClaims(Sequence[Claim]):
             "risk": self.risk.to_dict(),
         }
         if self.members:
-            values["members"] = [_member_figures(claim) for claim in self.members]
-            values["levels"] = [_member_figures(claim) for claim in self.levels]
+            values["members"] = [_sure_figures(claim) for claim in self.members]
+            values["levels"] = [_sure_figures(claim) for claim in self.levels]
         if self.groups:
             values["groups"] = {name: [_share_figures(pair) for pair in pairs] for name, pairs in self.groups.items()}
         if self.for_rows is not None:
@@ -197,22 +197,17 @@ def _figures(claim: Claim) -> dict[str, Any]:
 
 
 def _share_figures(pair: ShareClaims) -> dict[str, Any]:
-    sure, estimate = pair.ex_post, pair.estimate
+    figures = _sure_figures(pair.ex_post)
     return {
-        "share": sure.share,
-        "epsilon": finite_or_none(sure.epsilon),
-        "ex_post_epsilon": finite_or_none(sure.epsilon if sure.own_epsilon is None else sure.own_epsilon),
-        "kind": sure.kind,
-        "condition": sure.condition,
-        "estimate_epsilon": finite_or_none(estimate.epsilon),
-        "gamma": sure.gamma,
-        "direction": sure.direction,
-        "records": sure.samples,
-        "reason": _why(sure) or estimate.reason,
+        **figures,
+        "estimate_epsilon": finite_or_none(pair.estimate.epsilon),
+        "gamma": pair.ex_post.gamma,
+        "reason": figures["reason"] or pair.estimate.reason,
     }
 
 
-def _member_figures(claim: Claim) -> dict[str, Any]:
+def _sure_figures(claim: Claim) -> dict[str, Any]:
+    """Return what is sure about a share of people, or about members."""
     return {
         "share": claim.share,
         "epsilon": finite_or_none(claim.epsilon),
@@ -221,13 +216,8 @@ def _member_figures(claim: Claim) -> dict[str, Any]:
         "condition": claim.condition,
         "direction": claim.direction,
         "records": claim.samples,
-        "reason": _why(claim),
+        "reason": claim.reason if claim.own_epsilon is None else NO_BETTER,
     }
-
-
-def _why(claim: Claim) -> str | None:
-    """Return why a claim has no figure, or no figure of its own."""
-    return claim.reason if claim.own_epsilon is None else NO_BETTER
 
 
 def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Precision | None = None) -> RunClaims:

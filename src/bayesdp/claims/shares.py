@@ -82,12 +82,7 @@ def share_claims(
     pairs: list[ShareClaims] = []
     for share in shares:
         rank = order_statistic_rank(records, share, gamma) if records else None
-        too_few = None
-        if rank is None:
-            needed = records_needed(share, gamma)
-            too_few = (
-                f"a share of {percent(share)} at gamma={gamma:g} needs {needed} audit records; there are {records}"
-            )
+        too_few = too_few_records(share, gamma, records) if rank is None else None
         common = Claim(
             epsilon=math.inf,
             delta=delta,
@@ -115,6 +110,12 @@ def share_claims(
         )
         pairs.append(ShareClaims(ex_post if too_few else ex_post.capped(), estimate))
     return tuple(pairs)
+
+
+def too_few_records(share: float, gamma: float, records: int) -> str:
+    """Return why nothing can be claimed about a share, and how many audit records would do."""
+    needed = records_needed(share, gamma)
+    return f"a share of {percent(share)} at gamma={gamma:g} needs {needed} audit records; there are {records}"
 
 
 def share_epsilon(epsilons: FloatArray, share: float, gamma: float) -> float | None:

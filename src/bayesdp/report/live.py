@@ -7,14 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from bayesdp import validation
-from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_caveats, ledger_clip_bound
-from bayesdp.claims.ex_post import ex_post_epsilons
+from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_caveats
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import percent, round_up
-from bayesdp.guarantees.clip_bound import ClipBound
 from bayesdp.ledger import StoredLedger
 
 _PART = 0.02  # the largest part of the time that may be spent on figures
@@ -69,27 +66,17 @@ class LiveView:
         steps = self._ledger.steps
         if not steps:
             return "Training"
-        bound = ledger_clip_bound(self._ledger)
-        guaranteed = guaranteed_clip_bound(self._ledger, bound)
+        figures = RecordFigures(self._ledger, self._delta, math.inf)
+        guaranteed = guaranteed_clip_bound(self._ledger, figures.clip_bound)
         everyone = math.inf if guaranteed is None else float(guaranteed.epsilons([self._delta])[0])
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
-        sure = self._sure(bound)
+        sure = share_epsilon(figures.ex_post, self._share, self._gamma)
         if sure is not None:
             doubtful = any(caveat.weakens != "nothing" for caveat in ledger_caveats(self._ledger))
             about = ", an estimate," if doubtful else ""
             words += f", {_figure(min(sure, everyone))}{about} for {percent(self._share)} of people"
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
         return f"{words} (delta {self._delta:g}){seeded}"
-
-    def _sure(self, bound: ClipBound | None) -> float | None:
-        """Return the ex-post epsilon of the share; None if there are too few audit records."""
-        if not self._ledger.audit_records:
-            return None
-        mixture = self._ledger.mixture
-        costs = self._ledger.mixture_costs(mixture)
-        if bound is not None:
-            costs = np.minimum(costs, bound.mixture_costs(mixture))
-        return share_epsilon(ex_post_epsilons(costs, self._delta, mixture), self._share, self._gamma)
 
 
 def _figure(epsilon: float) -> str:
