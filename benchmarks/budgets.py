@@ -101,7 +101,9 @@ class PlainBudgets:
         self.left -= cost
         if short.any():
             rest = self.left[:, short] + cost[:, short]
-            payable = [np.searchsorted(row, one, side="right") - 1 for row, one in zip(table.costs, rest, strict=True)]
+            payable = [
+                np.searchsorted(row, left, side="right") - 1 for row, left in zip(table.costs, rest, strict=True)
+            ]
             levels[short] = np.minimum(levels[short], table.norms[np.maximum(np.min(payable, axis=0), 0)])
             self.left[:, short] = 0.0
         return levels
@@ -149,7 +151,7 @@ def run(pattern: str, lambdas: tuple[float, ...]) -> dict[str, Any]:
                     ran_out.append(fast.private_exhausted())
     new = np.diff(ran_out[: len(ran_out) // 2])
     # The quietest round: what the code takes while the machine is not busy with others; the median of all is beside it.
-    quietest, plain_quietest = (min(map(statistics.median, one)) for one in (rounds, plain))
+    quietest, plain_quietest = (min(map(statistics.median, times)) for times in (rounds, plain))
     return {
         "step_milliseconds": quietest,
         "step_milliseconds_median_of_all": statistics.median(t for times in rounds for t in times),
@@ -183,7 +185,7 @@ def late_over_early(lambdas: tuple[float, ...]) -> float:
     for _ in range(5000):
         late.step(noise_std=NOISE, sample_rate=RATE, clip=CLIP)
     early.step(noise_std=NOISE, sample_rate=RATE, clip=CLIP)
-    times = [[timed(one, (NOISE, None, True))[0] for one in (early, late)] for _ in range(200)]
+    times = [[timed(budgets, (NOISE, None, True))[0] for budgets in (early, late)] for _ in range(200)]
     return statistics.median(t for _, t in times) / statistics.median(t for t, _ in times)
 
 

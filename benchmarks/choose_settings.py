@@ -132,27 +132,30 @@ def compare(name: str) -> list[dict[str, Any]]:
 def chosen(name: str, compared: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The configuration for each target, by the rule that stands above."""
     best: list[dict[str, Any]] = []
-    for target in sorted({one["target_epsilon"] for one in compared}, reverse=True):
-        rivals = [one for one in compared if one["target_epsilon"] == target]
-        most = max(one["accuracy"] for one in rivals)
+    for target in sorted({trial["target_epsilon"] for trial in compared}, reverse=True):
+        rivals = [trial for trial in compared if trial["target_epsilon"] == target]
+        most = max(trial["accuracy"] for trial in rivals)
         if name == "digits":
             best.append(
-                min((one for one in rivals if one["accuracy"] >= most - WITHIN), key=lambda one: one["exposure"])
+                min(
+                    (trial for trial in rivals if trial["accuracy"] >= most - WITHIN),
+                    key=lambda trial: trial["exposure"],
+                )
             )
         else:
-            best.append(next(one for one in rivals if one["accuracy"] == most))
+            best.append(next(trial for trial in rivals if trial["accuracy"] == most))
     return best
 
 
 def with_earlier(found: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What was compared before counts too; best first."""
 
-    def configuration(one: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in one.items() if key not in ("accuracy", "sd", "exposure")}
+    def configuration(trial: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in trial.items() if key not in ("accuracy", "sd", "exposure")}
 
-    again = [configuration(one) for one in found]
-    everything = [*found, *(one for one in earlier if configuration(one) not in again)]
-    return sorted(everything, key=lambda one: (-one["target_epsilon"], -one["accuracy"]))
+    again = [configuration(trial) for trial in found]
+    everything = [*found, *(trial for trial in earlier if configuration(trial) not in again)]
+    return sorted(everything, key=lambda trial: (-trial["target_epsilon"], -trial["accuracy"]))
 
 
 def main() -> None:

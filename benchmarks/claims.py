@@ -43,7 +43,7 @@ print(json.dumps({
     "open_seconds": opened - start,
     "claims_seconds": done - opened,
     "peak_megabytes": peak,
-    "claims": [one.headline(with_kind=True) for one in claims],
+    "claims": [claim.headline(with_kind=True) for claim in claims],
 }))
 """
 
@@ -58,15 +58,15 @@ def main() -> None:
         "runs": found,
     }
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    for name, one in found.items():
+    for name, run in found.items():
         print(
-            f"{name}: {one['seconds_quietest']:.1f} s in the quietest of {ROUNDS} rounds, median "
-            f"{one['seconds_median']:.1f} s, {one['peak_megabytes']:.0f} MB; rounding adds "
-            f"{100 * one['rounding_adds_median']:.2f} % "
-            f"(most {100 * one['rounding_adds_most']:.2f} %)"
+            f"{name}: {run['seconds_quietest']:.1f} s in the quietest of {ROUNDS} rounds, median "
+            f"{run['seconds_median']:.1f} s, {run['peak_megabytes']:.0f} MB; rounding adds "
+            f"{100 * run['rounding_adds_median']:.2f} % "
+            f"(most {100 * run['rounding_adds_most']:.2f} %)"
         )
-        print("\n".join("  " + line for line in one["claims"]))
-    late = [name for name, one in found.items() if not meets(one)]
+        print("\n".join("  " + line for line in run["claims"]))
+    late = [name for name, run in found.items() if not meets(run)]
     print(f"written: {RESULT.name}")
     if late:
         sys.exit(f"misses its target: {', '.join(late)}")
@@ -90,13 +90,13 @@ def measure(name: str) -> dict[str, Any]:
         for _ in range(ROUNDS):
             command = [sys.executable, "-c", _CHILD, str(path), str(DELTA), str(GAMMA)]
             rounds.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-        seconds = [one["open_seconds"] + one["claims_seconds"] for one in rounds]
+        seconds = [taken["open_seconds"] + taken["claims_seconds"] for taken in rounds]
         added = rounding(path)
     return {
         "steps": len(norms),
         "seconds_quietest": min(seconds),
         "seconds_median": float(np.median(seconds)),
-        "peak_megabytes": max(one["peak_megabytes"] for one in rounds),
+        "peak_megabytes": max(taken["peak_megabytes"] for taken in rounds),
         "rounding_adds_median": float(np.median(added)),
         "rounding_adds_most": float(added.max()),
         "claims": rounds[0]["claims"],

@@ -49,7 +49,7 @@ def resident() -> float:
 
 def size_of(path: Path) -> float:
     """Megabytes of a ledger and all that lies beside it."""
-    return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*")) / 1e6
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*")) / 1e6
 
 
 def run(noise: float, folder: Path) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def run(noise: float, folder: Path) -> dict[str, Any]:
     median, sync = statistics.median(steps), statistics.median(syncs)
     # The quietest round: what the code takes while the machine is not busy with others; the median of all is beside it.
     rounds = [slice(start, start + ROUND) for start in range(0, STEPS, ROUND)]
-    medians = [(statistics.median(steps[one]), statistics.median(syncs[one])) for one in rounds]
+    medians = [(statistics.median(steps[part]), statistics.median(syncs[part])) for part in rounds]
     quiet_step, quiet_sync = min(medians)
     return {
         "step_milliseconds": 1e3 * median,

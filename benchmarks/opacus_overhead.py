@@ -156,10 +156,10 @@ def commit_milliseconds() -> float:
     norms = [rng.lognormal(0, 0.5, BATCH) for _ in range(200)]
     with tempfile.TemporaryDirectory() as folder, Ledger.create(Path(folder) / "run.ledger") as on_disk:
         ledgers, taken = (Ledger(), on_disk), ([], [])
-        for one in norms:
+        for batch in norms:
             for ledger, times in zip(ledgers, taken, strict=True):
                 begin = time.perf_counter()
-                ledger.step(noise_std=1.0, sample_rate=0.01, clip=1.0, batch=one)
+                ledger.step(noise_std=1.0, sample_rate=0.01, clip=1.0, batch=batch)
                 times.append(time.perf_counter() - begin)
     return 1e3 * (statistics.median(taken[1]) - statistics.median(taken[0]))
 
@@ -168,12 +168,12 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="Secure RNG turned off|Full backward hook")
     torch.set_num_threads(1)
     modes = [measure(mode) for mode in LIMITS]
-    for one in modes:
+    for mode in modes:
         print(
-            f"{one['mode']}: {one['milliseconds_alone']:.0f} ms alone; watched {shown(one['watched'])}, control "
-            f"{shown(one['control'])}; whole steps {shown(one['whole_step']['watched'])}, control "
-            f"{shown(one['whole_step']['control'])}; {BATCH} audit records add "
-            f"{shown(one['audit_over_step_at_one_batch'])} of a step: {'holds' if one['holds'] else 'FAILS'}"
+            f"{mode['mode']}: {mode['milliseconds_alone']:.0f} ms alone; watched {shown(mode['watched'])}, control "
+            f"{shown(mode['control'])}; whole steps {shown(mode['whole_step']['watched'])}, control "
+            f"{shown(mode['whole_step']['control'])}; {BATCH} audit records add "
+            f"{shown(mode['audit_over_step_at_one_batch'])} of a step: {'holds' if mode['holds'] else 'FAILS'}"
         )
     commit = commit_milliseconds()
     print(f"a step on disk takes {commit:.2f} ms more than one in memory")
@@ -185,7 +185,7 @@ def main() -> int:
         "commit_milliseconds": commit,
     }
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if all(one["holds"] for one in modes) else 1
+    return 0 if all(mode["holds"] for mode in modes) else 1
 
 
 if __name__ == "__main__":

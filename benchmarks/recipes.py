@@ -1,15 +1,16 @@
 """The recipes against the paper's Table 1: `python -m benchmarks.recipes [RECIPE ...]`, results/recipes.json.
 
 Every target is trained with several seeds of noise, as an experiment (seeded noise, not for release), on train and
-validation rows together; accuracy is that of the audit rows, looked at once. `--table` writes the table of README.md
-from the results, without training.
+validation rows together; accuracy is that of the audit rows, looked at once. `--keep DIR` also keeps the ledger, report
+and statement of every run, which `python -m benchmarks.ex_post --ledgers DIR` reads. `--table` writes the table of
+README.md from the results, without training.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,20 @@ NAMES = {
 }
 
 
-def show(line: Line) -> dict[str, Any]:
-    """Train with all seeds; whether the line is met."""
-    found = train_several(line.recipe, seeds=line.seeds, target_epsilon=line.epsilon, reproducible=True).to_dict()
+def show(line: Line, keep: Path | None) -> dict[str, Any]:
+    """Train with all seeds, and say whether the line is met."""
+    output = None if keep is None else keep / f"{line.recipe}-{line.epsilon:g}"
+    found = train_several(
+        line.recipe, seeds=line.seeds, target_epsilon=line.epsilon, reproducible=True, output=output
+    ).to_dict()
     accuracies = [run["accuracy"] for run in found["runs"]]
     reached = float(np.mean(accuracies)) if line.mean else min(accuracies)
     within = max(run["worst_case"]["epsilon"] for run in found["runs"]) <= line.epsilon
-    print(line, [round(one, 4) for one in accuracies], "met" if reached >= line.accuracy and within else "NOT MET")
+    print(
+        line,
+        [round(accuracy, 4) for accuracy in accuracies],
+        "met" if reached >= line.accuracy and within else "NOT MET",
+    )
     return {"line": asdict(line), "met": bool(reached >= line.accuracy and within), **found}
 
 
@@ -76,11 +84,11 @@ def table(results: list[dict[str, Any]]) -> str:
         "| for 50 % | for 90 % | for 99 % |\n"
         "|---|---|---|---|---|---|---|\n"
     )
-    uses = dict.fromkeys(use for one in results if (use := _audit_use(one)))
+    uses = dict.fromkeys(use for result in results if (use := _audit_use(result)))
     notes = "".join(
         f"\n\n† The audit rows were used for {use}: both figures for a share are estimates." for use in uses
     )
-    return head + "\n".join(_row(one) for one in results) + notes
+    return head + "\n".join(_row(result) for result in results) + notes
 
 
 def _audit_use(found: dict[str, Any]) -> str | None:
@@ -123,17 +131,20 @@ def write_table(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("recipes", nargs="*", choices=[*NAMES, []], help="all of them by default")
+    options.add_argument("--keep", type=Path, help="folder for the ledgers, reports and statements of all runs")
+    options.add_argument("--table", action="store_true", help="write the table of README.md, without training")
+    chosen = options.parse_args()
     kept: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {"results": []}
-    names = [name for name in sys.argv[1:] if not name.startswith("-")]
-    if "--table" not in sys.argv:
-        for line in LINES:
-            if names and line.recipe not in names:
-                continue
-            others = [one for one in kept["results"] if one["line"] != asdict(line)]
-            found = [*others, show(line)]
-            order = [asdict(one) for one in LINES]
-            kept = {"machine": description(), "results": sorted(found, key=lambda one: order.index(one["line"]))}
-            RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+    for line in () if chosen.table else LINES:
+        if chosen.recipes and line.recipe not in chosen.recipes:
+            continue
+        others = [result for result in kept["results"] if result["line"] != asdict(line)]
+        results = [*others, show(line, chosen.keep)]
+        order = [asdict(known) for known in LINES]
+        kept = {"machine": description(), "results": sorted(results, key=lambda found: order.index(found["line"]))}
+        RESULT.write_text(json.dumps(kept, indent=1) + "\n")
     write_table(kept["results"])
 
 

@@ -27,15 +27,20 @@ model, optimizer, loader = PrivacyEngine().make_private(
     max_grad_norm=4.0,
 )
 
-with bayesdp.opacus.watch(model, optimizer, loader, ledger="digits.ledger", audit=audit, loss=criterion) as watched:
+# The plan is declared before training: its guarantee holds whenever training ends.
+steps = 10 * len(loader)
+with bayesdp.opacus.watch(
+    model, optimizer, loader, ledger="digits.ledger", audit=audit, loss=criterion, steps=steps
+) as watched:
     for _ in range(10):
         for inputs, targets in loader:
             optimizer.zero_grad()
             criterion(model(inputs), targets).backward()
             optimizer.step()
-    claims = watched.claims(delta=1e-5)
-    watched.ledger.report("report.html", claims=claims)
 
+# The ledger is closed, so the seal on the report covers everything.
+claims = watched.claims(delta=1e-5)
+watched.ledger.report("report.html", claims=claims)
 print(claims.statement())
 print(f"For everyone: {claims.everyone.epsilon:.2f}. For half of the people, estimated: ", end="")
 print(f"{claims.share(0.5).estimate.epsilon:.2f}.")

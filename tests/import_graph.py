@@ -1,6 +1,7 @@
 """The import graph of the package, read from its source: every import counts, also those inside functions."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "bayesdp"
@@ -30,6 +31,7 @@ def imports(path: Path, known: dict[str, Path]) -> set[str]:
     return {name for name in found if name in known and name != "bayesdp"}
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """For each module those that it imports."""
     known = modules()

@@ -183,6 +183,21 @@ def open_to_write(pipe: Connection, path: Path) -> None:
     pipe.send(refusal(Ledger.open, path))
 
 
+def create(pipe: Connection, path: Path) -> None:
+    """Send why a new ledger cannot be created."""
+    pipe.send(refusal(Ledger.create, path))
+
+
+def write_while_asked(pipe: Connection, path: Path) -> None:
+    """Create a ledger; record a step and send its number whenever a message comes, and close it at the word "close"."""
+    rng = np.random.default_rng(0)
+    with Ledger.create(path) as ledger:
+        pipe.send("created")
+        while pipe.recv() != "close":
+            pipe.send(random_step(ledger, rng)[0])
+    pipe.send("closed")
+
+
 def write_and_fork(_: Connection, path: Path) -> None:
     """Try to write from a forked process, which must be refused, and go on."""
     rng = np.random.default_rng(0)

@@ -102,10 +102,10 @@ def test_printed_figures_are_rounded_up(value, text):
 def test_claims_are_frozen_and_comparable():
     fields = {"epsilon": 1.0, "delta": 1e-5, "audience": "share", "share": 0.9, "gamma": 0.01}
     fields |= {"direction": "record out", "kind": "ex-post", "method": "m"}
-    one, same = Claim(**fields), Claim(**fields)
-    assert one == same
-    assert hash(one) == hash(same)
+    claim, same = Claim(**fields), Claim(**fields)
+    assert claim == same
+    assert hash(claim) == hash(same)
     with pytest.raises(AttributeError):
-        one.epsilon = 0.5
-    assert "at least 90 %" in str(one)
-    assert "99 %" in str(one)
+        claim.epsilon = 0.5
+    assert "at least 90 %" in str(claim)
+    assert "99 %" in str(claim)

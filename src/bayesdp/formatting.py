@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context, Decimal
 
 
@@ -51,3 +52,14 @@ def confidence(gamma: float) -> str:
         if exact - rounded <= 10 * Decimal(repr(float(gamma))):
             return f"{rounded:f} %"
     return "almost 100 %"
+
+
+def guesses(success: float) -> str:
+    """Write how often guesses are right, never below it: "80 times in 100, where chance gets 50"."""
+    tries = 100 if success >= 0.55 else 1000
+    return f"{math.ceil(tries * success * (1 - 1e-12))} times in {tries:,}, where chance gets {tries // 2}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Join phrases as a sentence does: "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)

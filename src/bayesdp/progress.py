@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 Progress = Callable[[Sequence[Any]], Iterable[Any]]
 """A progress bar around items; pass ``iter`` to show none."""
-NamedProgress = Callable[[Sequence[Any], str | Callable[[], str]], Iterable[Any]]
-"""A progress bar around items with a text beside it, or with a function that returns the current text."""
 
 
-def silent(items: Sequence[Any], what: str | Callable[[], str]) -> Iterable[Any]:
+class LiveText(Protocol):
+    """A text that changes while work goes on."""
+
+    def line(self, *, last: bool = False) -> str:
+        """Return the text for now; ``last`` asks for the one that stays when the work has ended."""
+        ...
+
+
+NamedProgress = Callable[[Sequence[Any], str | LiveText], Iterable[Any]]
+"""A progress bar around items with a text beside it."""
+
+
+def silent(items: Sequence[Any], what: str | LiveText) -> Iterable[Any]:
     """Return the items as they are: a NamedProgress that shows no bar."""
     return items
+
+
+@contextmanager
+def showing(track: Progress, items: Sequence[Any]) -> Generator[Iterable[Any]]:
+    """Yield the items inside a progress bar, which ends with the block, also if an error or Ctrl-C ends it."""
+    shown = track(items)
+    try:
+        yield shown
+    finally:
+        close = getattr(shown, "close", None)  # a bar is a generator; it would stay until the error is handled
+        if close is not None:
+            close()

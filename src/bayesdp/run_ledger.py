@@ -16,6 +16,7 @@ from bayesdp.claims.order_layout import plan_settings
 from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.rounding import rounding_added
+from bayesdp.claims.tables import html_table
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, composed_file, locked, new_settings
 from bayesdp.mechanisms.gaussian import RepeatedStep
@@ -62,6 +63,8 @@ class Ledger(StoredLedger):
         plan: Plan | Sequence[Plan] | None = None,
         budget: Budget | None = None,
         audit_used_for: str | None = None,
+        training_records: int | None = None,
+        unit: str = "row",
     ) -> None:
         """Create a ledger in memory, with the arguments of ``create``; it is gone when the process ends."""
         settings = new_settings(
@@ -74,6 +77,8 @@ class Ledger(StoredLedger):
             **plan_settings(plan),
             budget=_declared_text("budget", budget, Budget),
             audit_used_for=audit_used_for,
+            training_records=training_records,
+            unit=unit,
         )
         super().__init__(LedgerFile.create(MEMORY, settings))
 
@@ -91,6 +96,8 @@ class Ledger(StoredLedger):
         plan: Plan | Sequence[Plan] | None = None,
         budget: Budget | None = None,
         audit_used_for: str | None = None,
+        training_records: int | None = None,
+        unit: str = "row",
     ) -> Self:
         """Create a new ledger at ``path``, where there must be no file yet, and open it for writing.
 
@@ -110,6 +117,9 @@ class Ledger(StoredLedger):
                 proved however steps and settings were chosen, as long as the steps keep it; see ``StopWhen``.
             audit_used_for: What the audit records were used for besides the audit, in words: "learning rate and number
                 of steps". Whatever rests on them being a fresh sample is then an estimate, everywhere, and says why.
+            training_records: How many records are trained on, if that may be known to everyone; the statement names it.
+            unit: What one record is: "row", of which a person may have several, or "person" if nobody has more than
+                one. What is claimed is claimed for one record, and the statement says which it is.
 
         Raises:
             InvalidInputError: For bad input, and if ids, groups and gate name different numbers of audit records.
@@ -126,6 +136,8 @@ class Ledger(StoredLedger):
             **plan_settings(plan),
             budget=_declared_text("budget", budget, Budget),
             audit_used_for=audit_used_for,
+            training_records=training_records,
+            unit=unit,
         )
         return cls.from_file(LedgerFile.create(checked_path(path), settings))
 
@@ -150,8 +162,8 @@ class Ledger(StoredLedger):
         """Return classic differential privacy for everyone: the worst case of the plan, the budget, or all steps.
 
         With a plan that the run has kept to, it is that of the whole plan; with a declared budget that it has kept, the
-        budget; with both, the smaller. Otherwise it is that of the steps taken, proved if their number and settings did
-        not depend on earlier results.
+        budget; with both, the smaller, if both were kept. Otherwise it is that of the steps taken, proved if their
+        number and settings did not depend on earlier results.
 
         Formal guarantee: an upper bound under add/remove of one record, as ``bayesdp.epsilon`` computes it. If there
         are many different settings they are merged, noise rounded down and rates rounded up. Norms play no part. Its
@@ -237,6 +249,12 @@ class Ledger(StoredLedger):
         from bayesdp.report import write_report  # takes time to import, and is needed only at the end of a run
 
         write_report(self, path, **options)
+
+    def _repr_html_(self) -> str:
+        """Return what ``bayesdp show`` prints as a table for a notebook; nothing in it comes from training members."""
+        from bayesdp.report.summary import summary, table
+
+        return html_table(table(summary(self)))
 
 
 def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger:

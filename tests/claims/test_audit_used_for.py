@@ -69,9 +69,13 @@ def test_a_private_figure_does_not_rest_on_audit_records():
 def test_statement_json_report_and_live_line_say_it():
     ledger = ledger_of(audit_used_for=USE)
     claims = ledger.claims()
-    text = claims.statement()
+    short, text = claims.statement(), claims.statement(all=True)
+    assert f"It rests on: {SAID};" in short
+    assert f"This run, people whose data was used: nothing is sure, because the audit set was used for: {USE}." in short
+    assert "This run, people whose data was not used: nothing is sure for half, 90 % and 99 %" in short
+    assert "whether their data was used or not: half about" in short
     assert f"Assumption: {SAID}." in text
-    assert "not used" not in text
+    assert "not used to" not in text
     assert not re.search(r"^\d+\. For at least .*\(ex-post", text, re.MULTILINE)
     values = claims.to_dict()
     assert {share["kind"] for share in values["shares"]} == {"estimate"}
@@ -80,9 +84,8 @@ def test_statement_json_report_and_live_line_say_it():
     assert json.dumps(values)
     page = report_contents(ledger)
     assert any("only estimates" in stamp and SAID in stamp for stamp in page.stamps)
-    assert [card.kind.split(" if")[0] for card in page.cards] == ["Proved"] + ["Estimate, not a bound"] * 2
-    assert "at most" not in page.cards[2].reading
-    assert "sure" not in page.summary
+    assert page.first.overview == claims.overview()
+    assert "nothing is sure" in dict(page.first.most_people)["This run, people whose data was not used"]
     assert "an estimate, for 99 % of people" in LiveView(ledger).line()
     assert "an estimate" not in LiveView(ledger_of()).line()
     shown = summary(ledger)

@@ -2,14 +2,18 @@
 
 import contextlib
 import json
+import math
 import sqlite3
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptive_adversaries import worst_steering_delta
 from bayesdp import Budget, InvalidInputError, Ledger, LedgerError, Plan, StopWhen
 from bayesdp.guarantees.worst_case import worst_case_of
+from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 
 STEP = {"noise_std": 2.0, "sample_rate": 0.05, "clip": 1.0}
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
@@ -31,7 +35,8 @@ def test_a_budget_that_is_kept_is_the_claim_for_everyone_without_a_condition():
     assert claims.everyone.kind == "proved"
     assert claims.everyone.condition is None
     assert claims.anytime is None
-    assert NOTE in claims.statement()
+    assert NOTE in claims.statement(all=True)
+    assert "epsilon at most 1 (proved for the budget of 1.0 at delta 1e-05)." in claims.statement()
     assert ledger.worst_case().epsilon == 1.0
 
 
@@ -83,6 +88,9 @@ def test_several_rows_and_the_charts_speak_of_the_budget(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 0
 
 
+# With a plan: one declaration, kept by the planned steps that fit
+
+
 def test_with_a_plan_the_smaller_is_claimed():
     planned = run([STEP] * 5, plan=Plan(steps=10, **STEP), budget=BUDGET).claims()
     assert planned.everyone.epsilon == worst_case_of([(2.0, 0.05, 10)]).epsilon
@@ -91,25 +99,63 @@ def test_with_a_plan_the_smaller_is_claimed():
     assert long.everyone.epsilon <= 1.0
 
 
-def test_a_run_that_leaves_a_plan_with_room_keeps_the_budget():
-    louder = STEP | {"noise_std": 1.9}
-    claims = run([STEP] * 5 + [louder] * 2, plan=Plan(steps=20, **STEP), budget=BUDGET).claims()
-    assert claims.everyone.epsilon == 1.0
-    assert claims.everyone.condition is None
-    assert "The run left its plan: step 6" in claims.statement()
-
-
-def test_a_run_that_leaves_a_plan_without_room_does_not():
-    """Claims for the runs that stay and for those that leave would together need more than delta."""
-    claims = run([STEP, STEP | {"noise_std": 1.9}], plan=Plan(steps=1000, **STEP), budget=BUDGET).claims()
+@pytest.mark.parametrize("step", [STEP, STEP | {"sample_rate": 1.0, "noise_std": 30.0}])
+def test_a_run_that_leaves_its_plan_leaves_the_budget_too(step):
+    louder = step | {"noise_std": 0.95 * step["noise_std"]}
+    ledger = run([step] * 5 + [louder] * 2, plan=Plan(steps=20, **step), budget=BUDGET)
+    assert not StopWhen(run([step] * 5, plan=Plan(steps=20, **step), budget=BUDGET)).allows(**louder)
+    claims = ledger.claims()
     assert claims.everyone.condition is not None
-    assert "The run exceeded its budget at step 2." in claims.statement()
+    assert claims.anytime is not None
+    assert "The run left its plan: step 6" in claims.statement()
+    assert "The run exceeded its budget at step 6." in claims.statement()
 
 
-def test_a_run_that_passes_the_budget_within_its_plan_falls_back_to_the_plan():
+def test_a_run_that_passes_the_budget_within_its_plan_has_neither():
     claims = run([STEP] * 110, plan=Plan(steps=120, **STEP), budget=BUDGET).claims()
-    assert claims.everyone.epsilon == worst_case_of([(2.0, 0.05, 120)]).epsilon
+    assert claims.everyone.epsilon == worst_case_of([(2.0, 0.05, 110)]).epsilon
+    assert claims.everyone.condition is not None
+    assert claims.risk.everyone.condition is not None
     assert "The run exceeded its budget" in claims.statement()
+
+
+NOISE, LOUDER, DELTA = 5.0, 5.0 / 1.05, 1e-3
+WITHIN = float(gaussian_epsilon(math.sqrt(2) / NOISE, DELTA)) * 1.001  # a budget of two steps
+
+
+def steered(claimed):
+    """The true delta, over the one claimed, if steps of two kinds and the end are chosen by looking."""
+    kinds = [(1.0, 1 / NOISE), (1.0, 1 / LOUDER)]
+    return worst_steering_delta(kinds, 8, claimed, record_in=True) / DELTA
+
+
+@pytest.mark.parametrize(("planned", "epsilon"), [(1, 1.4), (2, 1.4), (8, 1.4), (1, WITHIN), (8, WITHIN)])
+def test_who_chooses_by_looking_whether_to_keep_the_plan_gains_nothing(planned, epsilon):
+    plan = Plan(steps=planned, noise_std=NOISE, sample_rate=1.0, clip=1.0)
+
+    def claimed(counts):
+        ledger = Ledger(plan=plan, budget=Budget(epsilon=epsilon, delta=DELTA))
+        for noise, count in zip((NOISE, LOUDER), counts, strict=True):
+            for _ in range(count):
+                ledger.step(noise_std=noise, sample_rate=1.0, clip=1.0)
+        worst = ledger.worst_case(DELTA)
+        return worst.epsilon if worst.condition is None else np.inf
+
+    assert 0.9 < steered(claimed) <= 1.001
+
+
+@pytest.mark.parametrize(("planned", "epsilon", "least"), [(1, 1.4, 1.74), (8, WITHIN, 1.6)])
+def test_the_smaller_of_a_plan_and_a_budget_that_need_not_both_be_kept_is_no_bound(planned, epsilon, least):
+    """A plan that fits the budget could be left for it, and one that does not fit could be run to its end."""
+    of_plan = float(gaussian_epsilon(math.sqrt(planned) / NOISE, DELTA))
+
+    def claimed(counts):
+        exposure = math.sqrt(counts[0] / NOISE**2 + counts[1] / LOUDER**2)
+        kept = [of_plan] if counts[1] == 0 and counts[0] <= planned else []
+        kept += [epsilon] if gaussian_delta(exposure, epsilon) <= DELTA else []
+        return min(kept, default=np.inf)
+
+    assert steered(claimed) > least
 
 
 def test_it_is_part_of_the_first_hash_and_is_kept_over_a_restart(tmp_path):

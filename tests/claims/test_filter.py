@@ -284,11 +284,16 @@ def test_a_plan_that_does_not_fit_is_cut_where_pld_reaches_the_budget():
     assert float(spending.bound().epsilons([DELTA])[0]) == pytest.approx(3.0, rel=5e-3)
 
 
-def test_a_plan_that_fits_may_be_left_for_the_filter():
+def test_a_plan_that_fits_may_not_be_left():
     plan = Plan(steps=300, noise_std=1.0, sample_rate=0.02, clip=1.0)
-    louder = Spending(Budget(epsilon=3.0), run([(1.0, 0.02, 10), (1.1, 0.02, 10)], plan))
-    assert louder.kept
-    assert not Spending(Budget(epsilon=3.0), run([(1.0, 0.02, 400)], plan)).kept
+    quieter = Spending(Budget(epsilon=3.0), run([(1.0, 0.02, 10), (0.9, 0.02, 290)], plan))
+    assert quieter.kept
+    louder = Spending(Budget(epsilon=3.0), run([(1.0, 0.02, 10), (1.1, 0.02, 1)], plan))
+    assert not louder.kept
+    assert louder.exceeded == 11
+    longer = Spending(Budget(epsilon=3.0), run([(1.0, 0.02, 400)], plan))
+    assert not longer.kept
+    assert longer.exceeded == 301
 
 
 def test_a_step_without_a_clip_bound_exceeds_every_budget():

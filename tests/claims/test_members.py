@@ -174,6 +174,17 @@ def test_sampled_runs_and_runs_without_a_plan():
     assert without.levels == ()
 
 
+def test_no_levels_where_a_run_sampled_although_its_plan_does_not():
+    """The costs of sampled steps at all orders may stay within those of a Gaussian, and its profile need not hold."""
+    ledger = Ledger(plan=Plan(steps=20, **STEP))
+    for rate in (0.5, 1.0):
+        ledger.step(noise_std=8.0, sample_rate=rate, clip=1.0, audit=np.linspace(0.05, 0.3, 999))
+    claims = ledger.claims()
+    assert claims.everyone.condition is None
+    assert claims.members[0].epsilon < claims.everyone.epsilon
+    assert claims.levels == ()
+
+
 def test_too_few_audit_records_and_none():
     few = ledger_of(np.full(5, 0.1)).claims()
     assert few.members[2].reason == "there are too few audit records for this share of the people trained on"

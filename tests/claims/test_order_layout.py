@@ -56,12 +56,13 @@ def test_quiet_records_lose_little(run):
 def test_any_plan_gives_orders_and_weights(steps, direction):
     mixture = laid_out(steps, direction)
     assert mixture.direction == direction
-    assert len(mixture.orders) == 9
+    sampled = any(rate < 1 for _, rate, _ in steps)
+    assert len(mixture.orders) in ((9,) if sampled else (5, 9))
     assert list(mixture.orders) == sorted(mixture.orders)
     assert all(0 < order <= 4096 for order in mixture.orders)
     assert 0.99 < sum(mixture.weights) <= 1
     assert OrderMixture.from_json(mixture.to_json()) == mixture
-    if direction == "record in" and any(rate < 1 for _, rate, _ in steps):
+    if direction == "record in" and sampled:
         assert all(order == math.floor(order) for order in mixture.orders)
 
 

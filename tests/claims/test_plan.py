@@ -10,6 +10,7 @@ import pytest
 from bayesdp import Gate, InvalidInputError, Ledger, LedgerError, Plan
 from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.plan import DeclaredPlan
+from bayesdp.formatting import round_up
 from bayesdp.guarantees.worst_case import worst_case_of
 from bayesdp.mechanisms.order_mixture import WIDE_IN
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
@@ -71,10 +72,16 @@ def test_without_a_plan_the_line_names_its_condition_and_the_anytime_figure_stan
     assert claims.everyone.kind == "proved"
     condition = "if the number of steps and the settings did not depend on earlier results"
     assert claims.everyone.condition == condition
-    first, second, *_ = claims.statement().splitlines()
-    assert first.startswith("1. For everyone: epsilon = ")
-    assert condition in first
-    assert second.startswith("2. For everyone: epsilon = ")
+    first, second = (claims.statement(all=True).split(f"\n{number}. ")[1] for number in (1, 2))
+    assert first.startswith("For everyone: epsilon = ")
+    assert condition in first.splitlines()[0]
+    assert second.startswith("For everyone: epsilon = ")
+    [line] = [line for line in claims.statement().splitlines() if line.startswith("Guarantee for everyone")]
+    assert f"(proved {condition})." in line
+    assert (
+        f"However steps and settings were chosen, epsilon is at most {round_up(claims.anytime.epsilon)} for this run."
+        in line
+    )
     assert claims[1] is claims.anytime
     assert claims.anytime.epsilon > claims.everyone.epsilon
     assert claims.anytime.epsilon == pytest.approx(

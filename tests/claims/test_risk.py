@@ -119,10 +119,10 @@ def test_it_is_said_in_every_form(claims):
     assert values["everyone"]["tpr_at_fpr"].keys() == {"0.001", "0.01"}
     assert [share["share"] for share in values["shares"]] == [0.5, 0.9, 0.99]
     json.dumps(values, allow_nan=False)
-    text = claims.statement()
+    text = claims.statement(all=True)
     assert claims.risk.everyone.statement() in text
     printed = re.search(r"For everyone: an attacker who accepts 1 % false alarms finds at most ([\d.]+) %", text)
     assert float(printed[1]) / 100 >= claims.risk.everyone.risk.tpr[1]
     assert "finds about" in claims.risk.share(0.5).statement()
-    assert "| Risk for everyone | **mu = " in claims.to_markdown()
-    assert "true positives at 0.1 % false positives" in claims._repr_html_()
+    assert "| Risk for everyone | **mu = " in claims.to_markdown(all=True)
+    assert "true positives at 0.1 % false positives" in claims.risk.to_html()

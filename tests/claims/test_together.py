@@ -19,10 +19,12 @@ def ledger_of(records=900, groups=False):
 
 
 def test_the_statement_says_how_surely_all_hold():
-    assert "and all 3 together with at least 97 % confidence" in ledger_of().claims().statement()
-    assert "and all 9 together with at least 91 % confidence" in ledger_of(groups=True).claims().statement()
-    assert "All 9 shares hold together with 99 % confidence" in ledger_of(groups=True).claims(joint=True).statement()
-    unsure = ledger_of(groups=True).claims(gamma=0.2).statement()
+    assert "and all 3 together with at least 97 % confidence" in ledger_of().claims().statement(all=True)
+    assert "and all 9 together with at least 91 % confidence" in ledger_of(groups=True).claims().statement(all=True)
+    assert "All 9 shares hold together with 99 % confidence" in ledger_of(groups=True).claims(joint=True).statement(
+        all=True
+    )
+    unsure = ledger_of(groups=True).claims(gamma=0.2).statement(all=True)
     assert "how surely all 9 hold together cannot be said" in unsure
 
 
@@ -30,10 +32,10 @@ def test_looks_share_gamma():
     once, often = ledger_of().claims(), ledger_of().claims(looks=20)
     assert often.share(0.9).ex_post.gamma == pytest.approx(0.01 / 20)
     assert often.share(0.9).ex_post.epsilon > once.share(0.9).ex_post.epsilon
-    assert "at each of 20 looks, together with at least 97 % confidence" in often.statement()
+    assert "at each of 20 looks, together with at least 97 % confidence" in often.statement(all=True)
     both = ledger_of().claims(looks=20, joint=True)
     assert both.share(0.9).ex_post.gamma == pytest.approx(0.01 / 60)
-    assert "All 3 shares, at each of 20 looks, hold together with 99 % confidence." in both.statement()
+    assert "All 3 shares, at each of 20 looks, hold together with 99 % confidence." in both.statement(all=True)
     with pytest.raises(InvalidInputError, match="looks=0"):
         ledger_of().claims(looks=0)
 
@@ -56,7 +58,7 @@ def test_the_other_form_of_ex_post():
     assert "hockey-stick form" in sharper.share(0.5).ex_post.method
     assert "markov form" in stricter.share(0.5).ex_post.method
     assert sharper.share(0.5).ex_post.epsilon < stricter.share(0.5).ex_post.epsilon
-    assert "the privacy loss itself exceeds" in stricter.statement()
-    assert "the privacy loss itself exceeds" not in sharper.statement()
+    assert "the privacy loss itself exceeds" in stricter.statement(all=True)
+    assert "the privacy loss itself exceeds" not in sharper.statement(all=True)
     with pytest.raises(InvalidInputError, match="form='other': expected one of hockey-stick, markov"):
         ledger_of().claims(form="other")

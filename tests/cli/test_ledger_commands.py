@@ -96,10 +96,25 @@ def test_verify(path):
     result = run_program("verify", path)
     assert result.returncode == 0
     seal = result.stdout.split()[-1]
-    assert run("verify", path, "--seal", seal).returncode == 0
+    assert result.stdout == f"{path}: complete and unchanged, 100 steps.\nSeal: {seal}\n"
+    assert run("verify", path, "--seal", seal).stdout == result.stdout
+    values = strict_json(run("verify", path, "--seal", seal, "--json").stdout)
+    assert values == {
+        "ledger": str(path),
+        "complete": True,
+        "steps": 100,
+        "closed": True,
+        "being_written": False,
+        "seal": seal,
+        "steps_covered_by_seal": None,
+    }
     wrong = run("verify", path, "--seal", "00")
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("bayesdp: seal='00': expected ")
+    assert wrong.stderr.startswith("bayesdp: seal='00': expected 64 hexadecimal digits")
+    blamed = run("verify", path, "--seal", "0" * 64)
+    assert (blamed.returncode, blamed.stdout) == (2, "")
+    assert blamed.stderr.startswith(f"bayesdp: ledger='{path}': is not the ledger of the seal given")
+    assert blamed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

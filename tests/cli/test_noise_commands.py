@@ -73,7 +73,7 @@ def test_the_output_file_is_the_printed_json(tmp_path):
 def test_account(norms):
     result = run(*account(norms, "--json"))
     values = strict_json(result.stdout)
-    assert set(values) == {"worst_case", "bayesian", "shares", "members", "levels", "average", "risk"}
+    assert set(values) == {"statement", "worst_case", "bayesian", "shares", "members", "levels", "average", "risk"}
     assert values["bayesian"]["kind"] == "model-based"
     assert values["bayesian"]["epsilon"] > 0
     assert values["bayesian"]["lambda"] >= 1
@@ -85,9 +85,11 @@ def test_account(norms):
         assert "audit records; there are 12" in part["reason"]
     assert values["average"]["kind"] == "estimate"
     assert 0 < values["average"]["epsilon"] <= values["worst_case"]["epsilon"]
-    text = run(*account(norms)).stdout
-    assert text.startswith("1. For everyone")
+    text = run(*account(norms, "--all")).stdout
+    assert text.startswith("Trained: ")
+    assert "\n1. For everyone" in text
     assert "On average" in text
+    assert text.startswith(run(*account(norms)).stdout.rstrip())
 
 
 def test_what_cannot_be_claimed_is_null_with_a_reason(tmp_path, norms):
@@ -135,7 +137,8 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     np.save(folder / "norms.npy", np.exp(rng.normal(-1, 0.7, (20, 120))))
     (folder / "groups.txt").write_text("north\n" * 60 + "south\n" * 50 + "<b>|sea\n" * 10)
-    made = run(*account(folder / "norms.npy", "--ledger", folder / "run.ledger", "--groups", folder / "groups.txt"))
+    options = ["--ledger", folder / "run.ledger", "--groups", folder / "groups.txt", "--all"]
+    made = run(*account(folder / "norms.npy", *options))
     assert made.returncode == 0, made.stderr
     (folder / "account.txt").write_text(made.stdout)
     return folder
@@ -143,7 +146,7 @@ def folder(tmp_path_factory):
 
 def test_account_prints_all_of_it(folder):
     text = (folder / "account.txt").read_text()
-    assert text.startswith("1. For everyone: epsilon = ")
+    assert "\n1. For everyone: epsilon = " in text
     for part in (
         "For at least 50 %",
         "in group 'north'",
@@ -159,7 +162,7 @@ def test_account_as_json(folder):
     options = ["--groups", folder / "groups.txt", "--shares", ".5,.9,.999", "--gamma", 0.05, "--rows", 2, "--json"]
     values = strict_json(run(*account(folder / "norms.npy", *options)).stdout)
     assert set(values) == {
-        *("worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
+        *("statement", "worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
     }
     half, ninety, all_but = values["shares"]
     assert set(half) == {
@@ -197,8 +200,9 @@ def test_claims_of_its_ledger_are_those_of_account(folder):
 
 
 def test_claims_as_markdown(folder):
-    table = run("claims", folder / "run.ledger", "--markdown", "--joint").stdout
-    assert table.startswith("| For everyone | **epsilon = ")
+    table = run("claims", folder / "run.ledger", "--markdown", "--joint", "--all").stdout
+    assert table.startswith("| Guarantee for everyone | **epsilon at most ")
+    assert "| For everyone | **epsilon = " in table
     assert "<b>" not in table
     assert "hold together" in table
 

@@ -1,7 +1,9 @@
 """``bayesdp demo``: killed, continued, repeated, served. (``train`` is in recipes/, ``reproduce`` in reproduce/.)"""
 
 import contextlib
+import html
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -12,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from command_line import BAYESDP, run
+from command_line import BAYESDP, run, strict_json
 
 
 def steps_of(path):
@@ -23,8 +25,11 @@ def steps_of(path):
 
 
 def check_statement(printed):
-    assert "1. For everyone: epsilon" in printed
-    assert "For at least 99 % of people" in printed
+    assert "\nGuarantee for everyone: epsilon at most " in printed
+    assert (
+        "\nThis run, people whose data was not used: of people like the 500 in the audit set, at least half have "
+        in printed
+    )
     assert "needs 459 audit records" not in printed
 
 
@@ -54,8 +59,18 @@ def test_demo_that_was_killed_goes_on(finished):
     out, printed = finished
     check_statement(printed)
     assert printed.endswith(f"Report: {out / 'report.html'}\n")
+    assert f"\nFolder: {out}\nStatement: {out / 'statement.txt'}\nLedger: {out / 'run.ledger'}\n" in printed
     assert steps_of(out / "run.ledger") == 40
     assert "Privacy of the digits model" in (out / "report.html").read_text()
+
+
+def test_the_command_on_the_report_passes(finished):
+    out, _ = finished
+    page = html.unescape(re.sub(r"<[^>]+>", "", (out / "report.html").read_text()))
+    [command] = set(re.findall(r"bayesdp (verify run\.ledger --seal [0-9a-f]{64})", page))
+    result = run(*command.split(), cwd=out)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("run.ledger: complete and unchanged, 40 steps.\nSeal: ")
 
 
 def test_demo_trains_again_serves_its_report_and_nothing_else(finished):
@@ -84,6 +99,14 @@ def test_demo_trains_again_serves_its_report_and_nothing_else(finished):
         finally:
             running.send_signal(signal.SIGINT)
         assert running.wait(30) == 130
+
+
+def test_json_of_the_demo(tmp_path):
+    result = run("demo", "-o", tmp_path / "out", "--json")
+    values = strict_json(result.stdout)
+    assert (values["recipe"], values["settings"]["steps"]) == ("digits", 40)
+    assert values["files"]["report"] == str(tmp_path / "out" / "report.html")
+    assert all(os.path.exists(path) for path in values["files"].values())
 
 
 def test_demo_leaves_the_files_of_others_alone(tmp_path):

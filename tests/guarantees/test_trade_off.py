@@ -28,10 +28,10 @@ def risk(noise, rate, steps, fpr=FPR):
 
 @cache
 def riskcal(noise, rate, steps, interval):
-    one = privacy_loss_distribution.from_gaussian_mechanism(
+    step = privacy_loss_distribution.from_gaussian_mechanism(
         noise, sampling_prob=rate, value_discretization_interval=interval, use_connect_dots=True
     )
-    composed = one.self_compose(steps)
+    composed = step.self_compose(steps)
     return 1 - get_beta_from_pld(composed, alpha=np.array(FPR)), get_advantage_from_pld(composed)
 
 
@@ -92,8 +92,8 @@ def test_the_best_attacker_comes_close_and_stays_below(noise, rate, steps):
 
 def test_riskcal_is_too_small_where_its_masses_are():
     """Round-off adds up to riskcal's masses on a fine grid: at small rates it allows less than guessing at random."""
-    one = privacy_loss_distribution.from_gaussian_mechanism(1.0, sampling_prob=0.01, use_connect_dots=True)
-    theirs = 1 - get_beta_from_pld(one.self_compose(1000), alpha=1e-5)
+    step = privacy_loss_distribution.from_gaussian_mechanism(1.0, sampling_prob=0.01, use_connect_dots=True)
+    theirs = 1 - get_beta_from_pld(step.self_compose(1000), alpha=1e-5)
     assert theirs < 1e-5 < risk(1.0, 0.01, 1000, (1e-5,)).tpr[0]
 
 

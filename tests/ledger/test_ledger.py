@@ -172,8 +172,20 @@ def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_link_leads_to_the_same_lock(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "run.ledger")
-    with Ledger.create(tmp_path / "run.ledger"), pytest.raises(LedgerError, match="another process"):
+    with Ledger.create(tmp_path / "run.ledger"), pytest.raises(LedgerError, match="by this process"):
         Ledger.open(tmp_path / "link")
+
+
+def fail_to_record(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try to record an audited step while the disk fails."""
+
+    def fail(_: object) -> None:
+        raise OSError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger._file, "insert", fail)
+        with pytest.raises(StorageError, match="broken"):
+            ledger.step(**STEP, audit=[0.5, 0.1])
 
 
 def test_the_first_audited_step_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,14 +195,7 @@ def test_the_first_audited_step_may_fail(tmp_path: Path, monkeypatch: pytest.Mon
     ledger = Ledger.create(tmp_path / "run.ledger")
     for _ in range(20):
         ledger.step(**STEP)
-
-    def fail(_: object) -> None:
-        raise OSError("broken")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(ledger._file, "insert", fail)
-        with pytest.raises(StorageError, match="broken"):
-            ledger.step(**STEP, audit=[0.5, 0.1])
+    fail_to_record(ledger, monkeypatch)
     assert (ledger.steps, ledger.audit_records) == (20, 0)
     assert ledger.step(**STEP, audit=[0.5, 0.1, 0.2]) == 21
     ledger.close()
@@ -205,14 +210,7 @@ def test_what_is_read_after_a_failed_step_is_without_it(monkeypatch: pytest.Monk
     for _ in range(3):
         ledger.step(**STEP)
         expected.step(**STEP)
-
-    def fail(_: object) -> None:
-        raise OSError("broken")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(ledger._file, "insert", fail)
-        with pytest.raises(StorageError, match="broken"):
-            ledger.step(**STEP, audit=[0.5, 0.1])
+    fail_to_record(ledger, monkeypatch)
     given, wanted = read(ledger), read(expected)
     if isinstance(given, StepCounts):
         assert (given.records, list(given.slices())) == (wanted.records, []) == (0, [])

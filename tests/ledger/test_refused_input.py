@@ -83,7 +83,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_the_log_of_an_earlier_ledger_is_not_taken_over(tmp_path: Path) -> None:
     (tmp_path / "run.ledger-wal").write_bytes(b"old")
-    with pytest.raises(LedgerError, match="move it away"):
+    with pytest.raises(LedgerError, match=r"run\.ledger-wal of an earlier ledger.*move it"):
         Ledger.create(tmp_path / "run.ledger")
     assert [file.name for file in tmp_path.iterdir()] == ["run.ledger-wal"]
 

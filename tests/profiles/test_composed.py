@@ -106,3 +106,17 @@ def test_records_are_independent_of_their_neighbours(steps):
     alone = ComposedLosses(losses, np.array([[steps, 0.0]]), ORDER, 1e-10).epsilons(1e-5)
     assert both[0] == pytest.approx(alone[0], rel=1e-4)
     assert both[1] > both[0]
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.1), (3, 1.0), (30, 0.2), (2000, 0.01)])
+def test_all_points_and_the_search_find_the_same_last_one(steps, rate):
+    """Few steps keep most frequencies, many keep a few: each way is checked on both."""
+    exposures = np.array([0.05, 0.3, 0.9])
+    for losses in step_losses(np.full(3, rate), exposures, 2e-3, 1e-18):
+        composed = ComposedLosses(losses, steps * np.array([[1.0, 0, 0], [0, 1, 0], [1, 1, 1]]), ORDER, 1e-10)
+        assert composed.error.max() < 1e-8
+        for delta in (0.3, 1e-3, 1e-6, 1e-8):
+            found, expected = composed._last_of_all(delta), composed._last_by_search(delta)
+            assert found[0].tolist() == expected[0].tolist()
+            for ours, theirs in zip(found[1:], expected[1:], strict=True):
+                assert ours == pytest.approx(theirs, abs=composed.error.min())

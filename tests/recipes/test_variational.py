@@ -83,7 +83,7 @@ def test_the_worst_case_is_within_epsilon_and_audit_records_below(rate):
     assert isinstance(claims, RunClaims)
     assert claims == model.ledger_.claims(model.delta)
     words = model.statement()
-    assert "For at least 99 %" in words
+    assert "people whose data was not used" in words
     assert "NOT FOR RELEASE" in words
 
 

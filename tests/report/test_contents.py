@@ -26,7 +26,7 @@ def test_nothing_comes_from_training_members():
 
     quiet, loud = run(0.01), run(100.0)
     assert quiet.data() == loud.data()
-    assert quiet.cards == loud.cards
+    assert quiet.first == loud.first
     assert quiet.claims == loud.claims
 
 
@@ -48,7 +48,7 @@ def test_one_loud_audit_record_shows_only_in_the_largest_share():
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 def test_a_run_at_the_edges(rate):
     empty = Ledger()
-    assert "0" in report_contents(empty).cards[0].figure
+    assert report_contents(empty).first.figure == "0"
     render(report_contents(empty))
     short = Ledger()
     short.step(noise_std=1.0, sample_rate=rate, clip=1.0, audit=[0.0, 0.5])
@@ -58,9 +58,10 @@ def test_a_run_at_the_edges(rate):
     unclipped = Ledger()
     unclipped.step(noise_std=1.0, sample_rate=rate, clip=None, audit=np.full(500, 0.5))
     page = report_contents(unclipped)
-    assert page.cards[0].figure is None
-    assert "clip bound" in page.cards[0].reading
-    assert page.cards[0].kind == page.cards[0].beside == ""
+    assert page.first.figure is None
+    assert page.first.overview.guessing is None
+    assert "clip bound" in page.first.overview.everyone
+    assert page.first.bands == []
     assert page.over_training.clipped == [None]
     assert page.by_delta.everyone == [None] * len(page.by_delta.deltas)
     render(page)
@@ -94,8 +95,8 @@ def test_what_a_run_says_of_itself_is_shown():
     assert ("tuning: before", "by hand") in facts
 
 
-def test_the_slider_starts_at_the_claims():
-    ledger = Ledger()
+def test_the_slider_starts_at_the_claims(tmp_path):
+    ledger = Ledger.create(tmp_path / "run.ledger")
     for _ in range(5):
         ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, audit=np.full(500, 0.5))
     page = report_contents(ledger, delta=1e-12)
@@ -144,7 +145,7 @@ def test_training_computes_claims_once(tmp_path, counted):
     write_adult(tmp_path / "data")
     trained = train("adult", data=tmp_path / "data", target_epsilon=3, output=tmp_path / "out")
     assert len(counted) == 1
-    assert trained.claims.statement().splitlines()[0] in (tmp_path / "out" / "report.html").read_text()
+    assert trained.claims.overview().trained in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

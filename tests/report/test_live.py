@@ -88,7 +88,7 @@ class Terminal(io.StringIO):
 
 def test_it_is_shown_on_a_terminal_only(monkeypatch):
     ledger, clock = Ledger(), Clock()
-    for stream, lines in ((Terminal(), 2), (io.StringIO(), 0)):
+    for stream, lines in ((Terminal(), 3), (io.StringIO(), 0)):  # the last one with its end
         monkeypatch.setattr("sys.stderr", stream)
         view = LiveView(ledger, clock=clock)
         for _ in range(2):

@@ -97,14 +97,22 @@ def test_every_chart_is_drawn_on_dark_screens(visit, report):
 
 
 def test_the_first_screen_says_what_is_promised_to_whom(page, run):
-    cards = page.locator(".card").all_inner_texts()
-    assert len(cards) == 3
-    assert f"≤ {round_up(run.worst_case().epsilon)}" in cards[0]
-    assert "99 %" in cards[1]
-    assert "half" in cards[2]
-    assert all("succeeds at most" in card for card in cards)
-    assert page.locator(".card").last.bounding_box()["y"] < 900
+    everyone, most_people = page.locator(".promise").all_inner_texts()
+    assert f"≤ {round_up(run.worst_case().epsilon)}" in everyone
+    assert "times in 100, where chance gets 50" in everyone
+    assert "half" in most_people
+    assert "99 %" in most_people
+    assert page.locator("#before-release").bounding_box()["y"] < 900
+    assert page.locator("#before-release li").count() == 5
+    assert page.locator(".people circle").count() == 100 + 4
     assert "the test data" in page.title()
+
+
+def test_the_contents_lead_to_every_section(page):
+    targets = page.locator("nav a").evaluate_all("links => links.map((link) => link.getAttribute('href'))")
+    assert len(targets) == 5 + len(CHARTS)
+    for target in targets:
+        assert page.locator(target).count() == 1
 
 
 def test_the_slider_shows_what_the_library_computes(page, run):
@@ -164,7 +172,7 @@ def test_charts_have_words_and_colours_have_contrast(page):
         assert len(page.locator(f"#chart-{name}").get_attribute("aria-label")) > 30
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        for selector in (".lead", ".kind", ".caveat", "summary", ".facts dt"):
+        for selector in (".lead", ".kind", ".caveat", "summary", ".facts dt", "figcaption", "nav a", ".print-all"):
             assert page.evaluate(CONTRAST, selector) >= 4.5
 
 
@@ -192,8 +200,23 @@ def test_the_print_view_fits(page):
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
+def test_two_pages_are_printed(page):
+    def pages():
+        page.emulate_media(media="print")
+        margin = dict.fromkeys(("top", "bottom", "left", "right"), "12mm")
+        printed = page.pdf(format="A4", margin=margin).count(b"/Type /Page\n")
+        page.emulate_media(media="screen")
+        return printed
+
+    assert pages() == 2
+    page.locator("#print-all").check()
+    assert pages() > 4
+    page.locator("#print-all").uncheck()
+
+
 def test_charts_fit_their_place_on_paper_and_nothing_is_folded(page):
-    """As a browser prints: the event comes before the page is laid out for paper."""
+    """As a browser prints everything: the event comes before the page is laid out for paper."""
+    page.locator("#print-all").check()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 718, "height": 1000})
@@ -205,6 +228,7 @@ def test_charts_fit_their_place_on_paper_and_nothing_is_folded(page):
     page.set_viewport_size(SIZE)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.wait_for_timeout(300)
+    page.locator("#print-all").uncheck()
     assert page.locator("details[open]").count() == 0
     assert page.locator("#chart-training .main-svg").first.bounding_box()["width"] > 900
 
@@ -253,5 +277,6 @@ def test_without_audit_records_only_everyone_is_claimed(visit, tmp_path):
     write_report(small_run(records=0), tmp_path / "report.html")
     page = visit(tmp_path / "report.html")
     assert page.locator("#chart-shares, #chart-exposure, #chart-groups").count() == 0
-    assert "No audit records" in page.locator(".card").nth(1).inner_text()
+    assert "there is no audit set" in page.locator("#most-people").inner_text()
+    assert page.locator(".people").count() == 0
     assert page.locator("#chart-training .trace").count() == 1

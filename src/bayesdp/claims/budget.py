@@ -19,7 +19,8 @@ class Budget:
 
     Formal guarantee: while the recorded steps keep it, the run is (epsilon, delta)-DP under add/remove of one record,
     whatever noise, rates, clip bounds and number of steps were chosen by looking at earlier outputs. Whether it was
-    kept is computed from the ledger (``bayesdp.claims.filter``), not taken from anybody's word.
+    kept is computed from the ledger (``bayesdp.claims.filter``), not taken from anybody's word. In a ledger that also
+    declares a plan, only steps of the plan keep it.
 
     Attributes:
         epsilon: The most that the run may reveal about anybody, at ``delta``.

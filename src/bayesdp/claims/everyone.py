@@ -29,13 +29,16 @@ UNCLIPPED = "a step without a clip bound has no worst case"
 
 
 def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
-    """Return what the claims of a ledger rest on: the caveats of its steps, and what its audit records were used for.
+    """Return what the claims of a ledger rest on: the caveats of its steps, and what was declared with it.
+
+    A number of training records that was declared is public: sampling rates and denominators usually come from it.
 
     Audit records that settings were chosen by, or that decided when to stop, are no fresh sample for the model that
     came of it. So a declared use weakens all that is computed from them, and replaces the assumption that they were
     not used.
     """
-    caveats = [CAVEATS[name] for name in ledger.history.caveats]
+    declared = [] if ledger.training_records is None else ["records-public"]
+    caveats = [CAVEATS[name] for name in dict.fromkeys([*declared, *ledger.history.caveats])]
     if ledger.audit_used_for is not None:
         text = f"the audit records were drawn from the population and were used for: {ledger.audit_used_for}"
         caveats.append(Caveat(text, "audit", contradicts=(SAMPLED, NOT_USED, *UNSEEN)))
@@ -66,37 +69,41 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
     """Return what is guaranteed to everyone: by the plan, by the budget, or by the steps taken with their condition.
 
     With a plan that the run has kept to, it is the worst case of the whole plan, whenever the run ended. With a
-    declared budget that its steps have kept, it is the budget, however they were chosen; with both, the smaller. In all
-    other cases it is that of the steps taken, which is proved only if nobody chose them by looking at results.
+    declared budget that its steps have kept, it is the budget, however they were chosen. With both it is the smaller,
+    and both must have been kept: whoever may choose, by looking, to break one of them and still have the other would
+    need up to twice delta (docs/theory.md). In all other cases it is that of the steps taken, which is proved only if
+    nobody chose them by looking at results.
     """
     plan, spending = declared_plan(ledger), _declared_spending(ledger)
-    departure = None if plan is None else plan.departure(ledger.history.stretches)
+    broken: list[str] = []
+    if plan is not None and (departure := plan.departure(ledger.history.stretches)):
+        broken.append(f"The run left its plan: {departure}.")
+    if spending is not None and not spending.kept:
+        broken.append(f"The run exceeded its budget at step {spending.exceeded}.")
     guaranteed: list[WorstCase] = []
-    notes: list[str] = []
-    if departure is not None:
-        notes.append(f"The run left its plan: {departure}.")
-    elif plan is not None:
-        note = f"It is that of the plan of {plan.steps} steps, declared before the run, whenever the run ended."
-        guaranteed.append(replace(worst_case_of_many(plan.repeated_steps(), delta), note=note))
-    if spending is not None and spending.kept:
+    if plan is not None and not broken:
+        basis = f"the plan of {plan.steps} steps"
+        note = f"It is that of {basis}, declared before the run, whenever the run ended."
+        guaranteed.append(replace(worst_case_of_many(plan.repeated_steps(), delta), basis=basis, note=note))
+    if spending is not None and not broken:
         guaranteed.append(_of_budget(spending, delta))
-    elif spending is not None:
-        notes.append(f"The run exceeded its budget at step {spending.exceeded}.")
     if not guaranteed:
-        return replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED, note=" ".join(notes) or None)
-    least = min(guaranteed, key=lambda worst: worst.epsilon)
-    return _with_caveats(replace(least, note=" ".join([least.note or "", *notes])), ledger)
+        return replace(ledger_worst_case(ledger, delta), condition=IF_NOT_LOOKED, note=" ".join(broken) or None)
+    return _with_caveats(min(guaranteed, key=lambda worst: worst.epsilon), ledger)
 
 
 def _of_budget(spending: Spending, delta: float) -> WorstCase:
     """Return what a budget guarantees that was kept: itself, and at another delta what its filter allows."""
     epsilon, budget = float(spending.bound().epsilons([delta])[0]), spending.budget
-    note = (
-        f"It is the budget of {budget.epsilon} at delta {budget.delta:g}, declared before the run and kept by its "
-        "steps, however they were chosen."
-    )
+    basis = f"the budget of {budget.epsilon} at delta {budget.delta:g}"
     return WorstCase(
-        epsilon=epsilon, delta=delta, accountant="budget", rdp_epsilon=epsilon, pld_epsilon=None, note=note
+        epsilon=epsilon,
+        delta=delta,
+        accountant="budget",
+        rdp_epsilon=epsilon,
+        pld_epsilon=None,
+        basis=basis,
+        note=f"It is {basis}, declared before the run and kept by its steps, however they were chosen.",
     )
 
 
@@ -106,13 +113,18 @@ def _declared_spending(ledger: StoredLedger) -> Spending | None:
 
 
 def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
-    """Return the plan of a ledger if one was declared and every step so far revealed no more than planned."""
-    plan = declared_plan(ledger)
-    return None if plan is None or plan.departure(ledger.history.stretches) else plan
+    """Return the plan of a ledger if every step so far kept to it, and to the budget if one was declared beside it."""
+    plan, spending = declared_plan(ledger), _declared_spending(ledger)
+    if plan is None or plan.departure(ledger.history.stretches) or (spending is not None and not spending.kept):
+        return None
+    return plan
 
 
 def kept_budget(ledger: StoredLedger) -> Spending | None:
-    """Return what was spent of the declared budget, if there is one and every step so far has kept it."""
+    """Return what was spent of the declared budget, if there is one and every step so far has kept it.
+
+    Beside a plan, only steps of the plan keep it.
+    """
     spending = _declared_spending(ledger)
     return spending if spending is not None and spending.kept else None
 

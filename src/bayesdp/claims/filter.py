@@ -6,11 +6,12 @@ fixed before the first output (docs/theory.md, "Budgets", has the proofs):
 
 - Without sampling: the sum of squared exposures stays below mu^2, the squared exposure of the one Gaussian release that
   spends the budget exactly. A sampled step counts as if it were not sampled.
-- With sampling, at least one of several. *As at the first step*: no step is louder than the first (or than the plan),
-  and there are no more of them than PLD allows at 4/5 of delta. *Changing*: at one of two orders, the costs K stay
-  below B with c e^{B - lambda epsilon} = p delta. The orders are those that allow most steps like the first, and like
-  the first with 3/4 of its noise, since a high order does not bear loud steps; their parts p add up to 1/5. A run may
-  leave the one for the other. (``Budget.for_changes`` sets the 1/5.)
+- With sampling, at least one of several. *As at the first step*: no step is louder than the first, and there are no
+  more of them than PLD allows at 4/5 of delta. *Changing*: at one of two orders, the costs K stay below B with
+  c e^{B - lambda epsilon} = p delta. The orders are those that allow most steps like the first, and like the first with
+  3/4 of its noise, since a high order does not bear loud steps; their parts p add up to 1/5. A run may leave the one
+  for the other. (``Budget.for_changes`` sets the 1/5.)
+- Beside a plan: its own steps, as many as PLD allows at all of delta, and no others.
 """
 
 from __future__ import annotations
@@ -128,25 +129,19 @@ class Limits:
 def limits_of(budget: Budget, plan: DeclaredPlan | None, noise_multiplier: float, rate: float) -> Limits:
     """Return what keeps ``budget``, for a run with this plan, or with these settings in its first step.
 
-    If the plan fits and leaves room for the filter, the run may leave the plan for it. If it does not, only as many of
-    its steps as fit keep the budget, at all of delta: were there a filter too, the claims for runs that stay in the
-    plan and for those that leave it would together need more than delta.
+    Beside a plan, only its own steps keep the budget, as many as fit, at all of delta. Were there a filter too, whoever
+    looks could choose between two claims that need delta each.
     """
     epsilon, delta, changing = budget.epsilon, budget.delta, budget.for_changes
-    if plan is None:
-        loudest = min(max(noise_multiplier, _LEAST_NOISE), _MOST_NOISE)
-        reference = DeclaredPlan((Plan(steps=_FURTHEST, noise_std=loudest, sample_rate=rate, clip=1.0),))
-        steps = [(loudest, rate, 1)]
-    else:
-        reference, steps = plan, plan.repeated_steps()
-    unsampled = all(stage.sample_rate == 1 for stage in reference.stages)
-    rest = delta if unsampled else (1 - changing) * delta
-    fits = plan is None or (rest > 0 and ClipBound.of(steps).epsilons([rest])[0] <= epsilon)
-    if not fits or (changing == 0 and not unsampled):
-        return Limits(budget, reference, delta, ())
-    if unsampled:
+    if plan is not None:
+        return Limits(budget, plan, delta, ())
+    loudest = min(max(noise_multiplier, _LEAST_NOISE), _MOST_NOISE)
+    reference = DeclaredPlan((Plan(steps=_FURTHEST, noise_std=loudest, sample_rate=rate, clip=1.0),))
+    if rate == 1:
         return Limits(budget, reference, 0.0, (Filter(None, _gaussian_limit(epsilon, delta), 1.0),))
-    return Limits(budget, reference, rest, _filters(steps, epsilon, delta, changing))
+    if changing == 0:
+        return Limits(budget, reference, delta, ())
+    return Limits(budget, reference, (1 - changing) * delta, _filters((loudest, rate, 1), epsilon, delta, changing))
 
 
 def _gaussian_limit(epsilon: float, delta: float) -> float:
@@ -160,15 +155,15 @@ def _gaussian_limit(epsilon: float, delta: float) -> float:
     return low * low / _ROUND_UP
 
 
-def _filters(steps: Sequence[RepeatedStep], epsilon: float, delta: float, changing: float) -> tuple[Filter, ...]:
-    """Return the Rényi filters for a run that is expected to take ``steps``, or louder ones; () if all allow nothing.
+def _filters(step: RepeatedStep, epsilon: float, delta: float, changing: float) -> tuple[Filter, ...]:
+    """Return the Rényi filters for a run that is expected to repeat ``step``, or a louder one; () if none allows any.
 
     ``changing`` is the part of delta for all of them together.
     """
+    noise, rate, count = step
     parts: dict[float, float] = {}
     for less, part in _LOUDER.items():
-        louder = [(noise * less, rate, count) for noise, rate, count in steps]
-        order = _best_order(louder, epsilon, part * changing * delta)
+        order = _best_order((noise * less, rate, count), epsilon, part * changing * delta)
         if order is not None:
             parts[order] = parts.get(order, 0.0) + part
     filters: list[Filter] = []
@@ -179,9 +174,9 @@ def _filters(steps: Sequence[RepeatedStep], epsilon: float, delta: float, changi
     return tuple(filters)
 
 
-def _best_order(steps: Sequence[RepeatedStep], epsilon: float, delta: float) -> float | None:
-    """Return the order at which ``steps`` fit (epsilon, delta) most often; None if they do not fit once."""
-    bound = ClipBound.of(steps)
+def _best_order(step: RepeatedStep, epsilon: float, delta: float) -> float | None:
+    """Return the order at which ``step`` fits (epsilon, delta) most often; None if it does not fit once."""
+    bound = ClipBound.of([step])
     lambdas, costs = CLIP_BOUND_LAMBDAS, bound.costs
     if epsilon > 0 and best_order(epsilon, delta)[0] > lambdas[-1] / 2:
         settings = bound.settings

@@ -88,8 +88,11 @@ def member_claims(
 def level_claims(figures: RecordFigures, planned: ClipBound, delta: float, worst_case: Claim) -> tuple[Claim, ...]:
     """Return what holds at each of ``LEVELS`` of the plan: its epsilon, and how probably a random member keeps to it.
 
-    Only levels that more than half of the members keep to are claimed.
+    Only levels that more than half of the members keep to are claimed. Where the plan has no sampling, a level is a sum
+    of squared exposures; a run that sampled nevertheless counts other costs, and nothing is claimed.
     """
+    if planned.unsampled and not figures.unsampled:
+        return ()
     listed: list[Claim] = []
     records = len(figures.costs)
     for level in LEVELS:

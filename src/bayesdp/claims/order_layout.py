@@ -2,7 +2,8 @@
 
 A record that costs as much as the clip bound has its best order low, a quieter one higher. The plan says where the clip
 bound's is, so the orders between it and that of a record with a quarter of the exposure (a sixteenth of the cost) get
-nearly all the weight. Quieter records are covered by two higher orders, and lose a little.
+nearly all the weight: few of them where epsilon is tiny, because each one's weight costs the others theirs. Quieter
+records are covered by two higher orders, and lose a little.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from bayesdp.validation import FloatArray
 
 _DELTA = 1e-5  # orders depend little on it, so one layout serves all deltas
 _CANDIDATES = np.geomspace(0.25, 4096, 256)
-_ORDERS, _QUIETEST = 7, 1 / 16
+_ORDERS, _ORDERS_TINY = 7, 3
+_TINY = 50.0  # the best order of the clip bound above which epsilon is so small that each order's weight tells
+_QUIETEST = 1 / 16
 _FURTHER, _WEIGHT_FURTHER = (2.0, 4.0), 0.03
 _LOWEST = 1.1  # times the best order of the clip bound: the neighbours of an order help it from above
 
@@ -49,10 +52,12 @@ def laid_out(steps: Sequence[RepeatedStep], direction: Literal["record in", "rec
     costs = counts @ log_moments(rates, 1 / noises, _CANDIDATES, direction)
     first = _LOWEST * _best_order(costs)
     last = max(_best_order(costs * _QUIETEST), 2 * first)
-    orders = [*np.geomspace(first, last, _ORDERS).tolist(), *(last * factor for factor in _FURTHER)]
-    if direction == "record in" and any(rate < 1 for _, rate, _ in steps):
+    sampled = bool((rates < 1).any())
+    number = _ORDERS_TINY if first > _TINY and not sampled else _ORDERS
+    orders = [*np.geomspace(first, last, number).tolist(), *(last * factor for factor in _FURTHER)]
+    if direction == "record in" and sampled:
         orders = [max(1.0, round(order)) for order in orders]  # log-moments are exact at whole orders
-    weights = [(1 - _WEIGHT_FURTHER) / _ORDERS] * _ORDERS + [_WEIGHT_FURTHER / len(_FURTHER)] * len(_FURTHER)
+    weights = [(1 - _WEIGHT_FURTHER) / number] * number + [_WEIGHT_FURTHER / len(_FURTHER)] * len(_FURTHER)
     return OrderMixture(
         tuple(min(float(f"{order:.4g}"), float(_CANDIDATES[-1])) for order in orders),
         tuple(math.floor(weight * 1e4) / 1e4 for weight in weights),

@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def noise_multiplier(self) -> float:
-        """Noise over the clip bound."""
+        """The standard deviation of the noise over the clip bound, as accountants want it."""
         return self.noise_std / self.clip
 
     def covers(self, stretch: Stretch) -> bool:

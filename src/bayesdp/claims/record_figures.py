@@ -88,26 +88,23 @@ class RecordFigures:
         renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self._delta)
         return np.minimum(np.minimum(self._first[0], renyi), self.worst_case)
 
-    def estimates_at(self, deltas: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-        """Return estimates at several deltas, [m, D], and each record's delta at epsilon = 0, [m].
+    def estimates_at(self, deltas: Sequence[float]) -> FloatArray:
+        """Return estimates at several deltas, [m, D], not capped at the worst case.
 
-        The latter is the total variation distance between outputs with and without the record. Estimates are computed
-        together on a coarser grid, which makes them slightly larger, and are not capped at the worst case.
+        They are computed together on a coarser grid, which makes them slightly larger.
         """
         renyi = np.stack([record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, delta) for delta in deltas], axis=1)
-        if self._unsampled:
+        if self.unsampled:
             epsilons = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
-            distances = gaussian_delta(self._exposures, 0.0)
         else:
             coarser = self._precision or Precision(grid=_COARSER_GRID)
-            computed = profiles(self._counts, deltas, epsilons=[0.0], precision=coarser)
-            epsilons, distances = computed.epsilon, computed.delta[:, 0]
-        return np.minimum(epsilons, renyi), distances
+            epsilons = profiles(self._counts, deltas, precision=coarser).epsilon
+        return np.minimum(epsilons, renyi)
 
     @property
     def method(self) -> str:
         """How the profiles of records are computed."""
-        return "exact Gaussian profile" if self._unsampled else "PLD of each record"
+        return "exact Gaussian profile" if self.unsampled else "PLD of each record"
 
     @cached_property
     def bounds(self) -> FloatArray:
@@ -139,7 +136,7 @@ class RecordFigures:
 
         Errs upwards: exact without sampling, otherwise from a grid of about 230 epsilons.
         """
-        if self._unsampled:
+        if self.unsampled:
             return gaussian_risks(self._exposures, fpr)
         rising = self._first[1][:, self.plausible_points :]
         return profile_risks(self._risk_epsilons, rising, fpr, self._delta)
@@ -156,7 +153,7 @@ class RecordFigures:
         One pass over all records serves both.
         """
         points = self.walk[: self.plausible_points]
-        return self._profiles_at(points if self._unsampled else np.append(points, self._risk_epsilons))
+        return self._profiles_at(points if self.unsampled else np.append(points, self._risk_epsilons))
 
     @property
     def _exposures(self) -> FloatArray:
@@ -164,7 +161,8 @@ class RecordFigures:
         return np.sqrt(self.costs[:, 0]) * (1 + 2.0**-50)
 
     @property
-    def _unsampled(self) -> bool:
+    def unsampled(self) -> bool:
+        """Whether every step used all records."""
         return all(rate == 1 for rate in self._ledger.history.bins.rates)
 
     @cached_property
@@ -174,7 +172,7 @@ class RecordFigures:
 
     def _profiles_at(self, epsilons: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return epsilons [m] at delta, and deltas [m, g] at ``epsilons``: exact without sampling, by PLD otherwise."""
-        if self._unsampled:
+        if self.unsampled:
             exposures = self._exposures
             return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
         computed = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)

@@ -23,11 +23,13 @@ from bayesdp.claims.everyone import (
 from bayesdp.claims.gate import declared_gate
 from bayesdp.claims.group_rows import rows_claim
 from bayesdp.claims.members import level_claims, member_claims
+from bayesdp.claims.overview import Overview, RunFacts, overview
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.risk import RunRisk, run_risk
 from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
-from bayesdp.claims.statement import statement, to_html, to_markdown
+from bayesdp.claims.statement import statement, to_markdown
+from bayesdp.claims.tables import html_table, markdown_table
 from bayesdp.formatting import confidence, finite_or_none
 from bayesdp.guarantees.clip_bound import ClipBound
 from bayesdp.guarantees.worst_case import WorstCase
@@ -44,7 +46,7 @@ class RunClaims(Sequence[Claim]):
         claims.everyone.epsilon, claims.share(0.99).ex_post.epsilon, claims.average.reason
         print(claims.statement())
 
-    Printed, it is the statement; in a notebook, a table for each claim. Two objects are equal if all their claims are.
+    Printed, it is the statement; in a notebook, a table. Two objects are equal if all their claims are.
 
     Attributes:
         worst_case: Classic differential privacy of the run, with the figures of each accountant.
@@ -61,6 +63,7 @@ class RunClaims(Sequence[Claim]):
         gate: The claims (record out, record in) of the gate that was declared before the run; empty without a gate.
         private: What was computed from training members; empty unless it was requested.
         risk: What an attacker gets: ``risk.everyone`` and ``risk.share(0.99)``, each a ``RiskClaim``.
+        facts: Steps, records and unit of the run.
         request: What was asked for.
         seal: The seal of the ledger when the claims were made.
         figures: Costs and profiles of the audit records, from which the claims were made.
@@ -79,6 +82,7 @@ class RunClaims(Sequence[Claim]):
     gate: tuple[Claim, ...]
     private: tuple[Claim, ...]
     risk: RunRisk
+    facts: RunFacts = field(compare=False, repr=False)
     request: ClaimRequest = field(compare=False, repr=False)
     seal: str = field(compare=False, repr=False)
     figures: RecordFigures = field(compare=False, repr=False)
@@ -128,24 +132,36 @@ class RunClaims(Sequence[Claim]):
     def __iter__(self) -> Iterator[Claim]:
         return iter(self.all())
 
-    def statement(self) -> str:
-        """Return all claims in words, one per line, below them what they rest on, and what an attacker gains."""
-        return f"{statement(self)}\n\n{self.risk.statement()}"
+    def overview(self) -> Overview:
+        """Return the run summed up in a few sentences, each under its own name."""
+        return overview(self)
+
+    def statement(self, *, all: bool = False) -> str:
+        """Return the run summed up in about ten lines; with ``all``, every claim.
+
+        The short form says what was trained, what is guaranteed to everyone, what is sure in this run and for whom,
+        what is estimated, and what is not covered. ``all`` adds averages, the paper's figure, groups and methods: one
+        numbered line for each claim, below them what they rest on, and what an attacker gains.
+        """
+        short = self.overview().statement()
+        return f"{short}\n\n{statement(self)}\n\n{self.risk.statement()}" if all else short
 
     def __str__(self) -> str:
         return self.statement()
 
-    def to_markdown(self) -> str:
-        """Return all claims as Markdown tables for a model card."""
-        return f"{to_markdown(self)}\n{self.risk.to_markdown()}"
+    def to_markdown(self, *, all: bool = False) -> str:
+        """Return the statement as a Markdown table for a model card; with ``all``, a table for every claim too."""
+        short = markdown_table(self.overview().table())
+        return f"{short}\n{to_markdown(self)}\n{self.risk.to_markdown()}" if all else short
 
     def _repr_html_(self) -> str:
-        """Return all claims as tables for a notebook."""
-        return to_html(self) + self.risk.to_html()
+        """Return the statement as a table for a notebook."""
+        return html_table(self.overview().table())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values for JSON; a figure that cannot be claimed is None, with a reason."""
         values: dict[str, Any] = {
+            "statement": self.overview().to_dict(),
             "worst_case": self.worst_case.to_dict(),
             "bayesian": {**_figures(self.bayesian), "lambda": self.bayesian.order},
             "shares": [_share_figures(pair) for pair in self.shares],
@@ -257,6 +273,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=batches,
         risk=risk,
+        facts=RunFacts.of(ledger),
         request=request,
         seal=ledger.seal,
         figures=figures,

@@ -28,7 +28,7 @@ class StopWhen:
     Formal guarantee: as long as only allowed steps are recorded, the run is (``epsilon``, ``delta``)-DP for everyone,
     however their number and settings were chosen, also by looking at outputs; and, with ``gate=True``, the gate
     declared in the ledger stays met. Steps recorded without asking count as well. The limits are fixed by the budget
-    and by the plan, or by the settings of the first step if there is no plan.
+    and by the settings of the first step, or by the plan of the ledger, which must then be kept too.
 
     A budget that the ledger declares (``Ledger.create(budget=...)``) is kept in any case, and is then what the ledger
     claims. A budget that is given here only is kept too; the guarantee then needs that it was decided before the first

@@ -5,6 +5,7 @@ noise_commands.py      epsilon, calibrate, account: commands that need no ledger
 ledger_commands.py     show, claims, verify, compose, report
 training_commands.py   train, demo, reproduce
 options.py             options that several commands share
+help_pages.py          how help is laid out
 output.py              printing, writing, progress
 """
 

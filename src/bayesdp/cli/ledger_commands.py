@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from bayesdp.cautions import about_delta, about_epsilon
 from bayesdp.cli.options import (
+    All,
     AverageEstimator,
     Delta,
     ExPostForm,
@@ -23,7 +25,11 @@ from bayesdp.cli.options import (
     Shares,
     numbers,
 )
-from bayesdp.cli.output import show_result, writing
+from bayesdp.cli.output import caution, show_result, writing
+
+if TYPE_CHECKING:
+    from bayesdp.claims import RunClaims
+    from bayesdp.run_ledger import Ledger
 
 
 def show(
@@ -45,6 +51,7 @@ def show(
 
     with Ledger.open(ledger, write=False) as opened:
         values = summary(opened, delta=delta, private=private)
+        _caution(opened, values["worst_case"]["epsilon"], delta)
     show_result(values, words(values), json_, output)
 
 
@@ -63,16 +70,22 @@ def claims(
         bool,
         typer.Option("--private", help="Add the estimate from batches of training members: not for release."),
     ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for a model card.")] = False,
+    all_: All = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print tables for a model card; --output then gets these, too.")
+    ] = False,
     json_: Json = False,
     output: Output = None,
 ) -> None:
-    """Print what may be claimed about a run: for everyone, for shares of the population, and on average.
+    """Print what may be claimed about a run: for everyone, for most people, and what is not covered.
 
     Example: bayesdp claims run.ledger --shares .5,.99 --markdown
     """
     from bayesdp.run_ledger import Ledger
+    from bayesdp.validation import refuse
 
+    if json_ and markdown:
+        raise refuse("markdown", True, "one of --json and --markdown")
     with Ledger.open(ledger, write=False) as opened:
         result = opened.claims(
             delta,
@@ -86,31 +99,39 @@ def claims(
             form=cast(Any, form),  # checked there
             looks=looks,
         )
-    words = result.to_markdown() if markdown else result.statement()
-    values = {"ledger": str(ledger), "claims": [claim.to_dict() for claim in result], "risk": result.risk.to_dict()}
-    show_result(values, words, json_, output)
+    words = result.to_markdown(all=all_) if markdown else result.statement(all=all_)
+    show_result(_claim_values(ledger, result), words, json_, output, words_to_file=markdown)
 
 
 def verify(
     ledger: LedgerPath,
-    seal: Annotated[str | None, typer.Option(help="The seal you noted when the ledger was closed.")] = None,
+    seal: Annotated[
+        str | None,
+        typer.Option(help="A seal of this ledger that a report prints, or that you noted.", metavar="SEAL"),
+    ] = None,
+    json_: Json = False,
+    output: Output = None,
 ) -> None:
     """Check a ledger from the first step to the last; if anything was changed, say what, with exit code 2.
 
+    With --seal also check that it is the ledger that the seal was made from, closed or continued since.
+
     Example: bayesdp verify run.ledger
     """
+    from bayesdp.ledger import verify as check
     from bayesdp.run_ledger import Ledger
-    from bayesdp.validation import refuse
 
     with Ledger.open(ledger, write=False) as opened:
-        if seal is not None and seal != opened.seal:
-            raise refuse("seal", seal, f"{opened.seal}, the seal of this ledger")
-        print(f"{ledger}: complete and unchanged, {opened.steps} steps, seal {opened.seal}")
+        result = check(opened, seal)
+    show_result(result.to_dict(), result.statement(), json_, output)
 
 
 def compose(
-    ledgers: Annotated[list[Path], typer.Argument(help="Ledgers of successive runs, in their order.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The new ledger.")],
+    ledgers: Annotated[
+        list[Path], typer.Argument(help="Ledgers of successive runs, in their order.", metavar="LEDGER")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the new ledger to this file.", metavar="FILE")],
+    json_: Json = False,
 ) -> None:
     """Join the ledgers of successive runs on the same people: costs add up, audit records are matched by id.
 
@@ -123,15 +144,22 @@ def compose(
     with ExitStack() as opened:
         parts = [opened.enter_context(Ledger.open(path, write=False)) for path in ledgers]
         with compute(parts, output) as composed:
-            print(words(summary(composed)))
+            values = summary(composed)
+            _caution(composed, values["worst_case"]["epsilon"])
+    show_result(values, words(values), json_, None)
 
 
 def report(
     ledger: LedgerPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the page to this file.", metavar="FILE")] = Path(
+        "report.html"
+    ),
     delta: Delta = 1e-5,
     gamma: Gamma = 0.01,
-    title: Annotated[str | None, typer.Option(help="Title of the page, instead of the name of the run.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page, instead of the name of the run.", metavar="TEXT")
+    ] = None,
+    json_: Json = False,
 ) -> None:
     """Write one page for the person who decides: the statement, who is covered, how each figure was computed.
 
@@ -142,6 +170,23 @@ def report(
     from bayesdp.report import write_report
     from bayesdp.run_ledger import Ledger
 
-    with Ledger.open(ledger, write=False) as opened, writing(output):
-        write_report(opened, output, delta=delta, gamma=gamma, title=title)
-    print(output)
+    with Ledger.open(ledger, write=False) as opened:
+        result = opened.claims(delta, gamma)
+        with writing(output):
+            write_report(opened, output, delta=delta, gamma=gamma, title=title, claims=result)
+        _caution(opened, result.everyone.epsilon, delta)
+    show_result({"report": str(output), **_claim_values(ledger, result)}, str(output), json_, None)
+
+
+def _caution(ledger: Ledger, epsilon: float | None, delta: float | None = None) -> None:
+    caution([*about_delta(delta, ledger.training_records), *about_epsilon(epsilon)])
+
+
+def _claim_values(ledger: Path, claims: RunClaims) -> dict[str, Any]:
+    """Return claims as plain values for JSON."""
+    return {
+        "ledger": str(ledger),
+        "statement": claims.overview().to_dict(),
+        "claims": [claim.to_dict() for claim in claims],
+        "risk": claims.risk.to_dict(),
+    }

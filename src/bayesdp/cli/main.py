@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bayesdp.cli.help_pages import WordyCommand, WordyGroup
 from bayesdp.cli.ledger_commands import claims, compose, report, show, verify
 from bayesdp.cli.noise_commands import account, calibrate, epsilon
 from bayesdp.cli.training_commands import demo, reproduce, train
@@ -15,12 +16,27 @@ from bayesdp.version import __version__
 
 app = typer.Typer(
     name="bayesdp",
+    cls=WordyGroup,
     help="How private a model is for typical people, not only in the worst case.",
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for command in (epsilon, calibrate, account, show, claims, verify, compose, train, report, demo, reproduce):
-    app.command()(command)
+_COMMANDS = {
+    epsilon: "The worst-case epsilon of a DP-SGD run: for everyone.",
+    calibrate: "The noise that a target epsilon, or a target risk, needs.",
+    account: "All claims about a run, from a file of gradient norms.",
+    show: "What is in a ledger: steps, noise, rates, exposures.",
+    claims: "What may be claimed about a run, from its ledger.",
+    verify: "Whether a ledger is complete and unchanged.",
+    compose: "One ledger of successive runs on the same people.",
+    train: "A private model with a recipe, from raw data to the report.",
+    report: "The page for the person who decides, from a ledger.",
+    demo: "A small private model on digits, with statement and report.",
+    reproduce: "The experiments of the paper, beside published values.",
+}
+for command, summary in _COMMANDS.items():
+    app.command(cls=WordyCommand, short_help=summary)(command)
 
 
 def _version(wanted: bool) -> None:

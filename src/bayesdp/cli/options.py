@@ -8,22 +8,35 @@ from typing import Annotated
 import typer
 
 NoiseMultiplier = Annotated[
-    float, typer.Option(help="Standard deviation of the noise on the sum of clipped gradients, divided by the clip.")
+    float,
+    typer.Option(
+        help="Standard deviation of the noise on the sum of clipped gradients, divided by the clip.", metavar="NUMBER"
+    ),
 ]
-SampleRate = Annotated[float, typer.Option(help="Probability that a record is in a batch (Poisson), in (0, 1].")]
-Steps = Annotated[int, typer.Option(help="Number of noisy steps.")]
-Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.")]
+SampleRate = Annotated[
+    float, typer.Option(help="Probability that a record is in a batch (Poisson), in (0, 1].", metavar="NUMBER")
+]
+Steps = Annotated[int, typer.Option(help="Number of noisy steps.", metavar="COUNT")]
+Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.", metavar="NUMBER")]
+All = Annotated[
+    bool,
+    typer.Option("--all", help="Print every claim: averages, the paper's figure, groups, methods and assumptions."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; a figure that cannot be claimed is null.")]
-Gamma = Annotated[float, typer.Option(help="Failure probability of each share and of the average.")]
-Shares = Annotated[str, typer.Option(help="Shares of the population, separated by commas.")]
+Gamma = Annotated[float, typer.Option(help="Failure probability of each share and of the average.", metavar="NUMBER")]
+Shares = Annotated[str, typer.Option(help="Shares of the population, separated by commas.", metavar="NUMBERS")]
 Joint = Annotated[bool, typer.Option("--joint", help="Let gamma apply to all shares together.")]
 ExPostForm = Annotated[str, typer.Option(help="Form of ex-post claims: hockey-stick or markov.", metavar="NAME")]
-Looks = Annotated[int, typer.Option(help="How often figures from these audit records are read; gamma covers all.")]
+Looks = Annotated[
+    int, typer.Option(help="How often figures from these audit records are read; gamma covers all.", metavar="COUNT")
+]
 AverageEstimator = Annotated[
     str,
     typer.Option(help="Estimator of the average: betting, kullback-leibler or empirical-bernstein.", metavar="NAME"),
 ]
-Rows = Annotated[int, typer.Option(help="Also print the worst case for a person with up to this many rows.")]
+Rows = Annotated[
+    int, typer.Option(help="Also print the worst case for a person with up to this many rows.", metavar="COUNT")
+]
 FixedExposures = Annotated[
     bool,
     typer.Option(
@@ -31,11 +44,15 @@ FixedExposures = Annotated[
         help="Declare that norms did not depend on earlier releases: only then is the average proved.",
     ),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON to this file.")]
-LedgerPath = Annotated[Path, typer.Argument(help="A ledger file.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Also write the result to this file, as JSON.", metavar="FILE")
+]
+LedgerPath = Annotated[Path, typer.Argument(help="A ledger file.", metavar="LEDGER")]
 Data = Annotated[
     Path | None,
-    typer.Option(help="Folder with the data sets; by default the one that BAYESDP_DATA names, or else OpenML."),
+    typer.Option(
+        help="Folder with the data sets; by default the one that BAYESDP_DATA names, or else OpenML.", metavar="FOLDER"
+    ),
 ]
 
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bayesdp.progress import LiveText
 
-def show_result(values: dict[str, Any], words: str, as_json: bool, output: Path | None) -> None:
-    """Print ``words``, or ``values`` as JSON; write the JSON to ``output`` as well, if given."""
+
+def show_result(
+    values: dict[str, Any], words: str, as_json: bool, output: Path | None, *, words_to_file: bool = False
+) -> None:
+    """Print ``words``, or ``values`` as JSON; also write the JSON, or the words, to ``output``, if given."""
     text = json.dumps(values, indent=2, allow_nan=False)
     if output is not None:
         from bayesdp.whole_file import write_text
 
         with writing(output):
-            write_text(output, text + "\n")
+            write_text(output, (words if words_to_file else text) + "\n")
     print(text if as_json else words)
+
+
+def caution(sentences: Iterable[str]) -> None:
+    """Print each sentence as a caution on stderr: what was asked for is computed, and the exit code stays 0."""
+    for sentence in sentences:
+        print(f"bayesdp: caution: {sentence}", file=sys.stderr)
 
 
 @contextmanager
@@ -35,25 +45,32 @@ def writing(path: Path) -> Generator[None]:
         raise refuse("output", str(path), f"a file that can be written ({error.strerror})") from None
 
 
-def progress(items: Sequence[Any], what: str | Callable[[], str] = "Accounting") -> Iterable[Any]:
+def progress(items: Sequence[Any], what: str | LiveText = "Accounting") -> Iterable[Any]:
     """Return the items inside a progress bar on stderr, or as they are for short work and where no terminal listens.
 
-    ``what`` is the text beside the bar, or a function that returns the current text.
+    ``what`` is the text beside the bar. The bar vanishes at the end; the last line of a live text stays.
     """
     if (what == "Accounting" and len(items) < 500) or not sys.stderr.isatty():
         return items
     return _with_bar(items, what)
 
 
-def _with_bar(items: Sequence[Any], what: str | Callable[[], str]) -> Iterable[Any]:
-    from rich.console import Console
+def _with_bar(items: Sequence[Any], what: str | LiveText) -> Iterable[Any]:
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import Progress
+    from rich.text import Text
 
-    def text() -> str:
-        return what if isinstance(what, str) else what()
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text(), total=len(items))
-        for item in items:
-            yield item
-            bar.update(task, advance=1, description=text())
+    bar = Progress(console=Console(stderr=True))
+    task = bar.add_task(what if isinstance(what, str) else "Training", total=len(items))
+    live = None if isinstance(what, str) else what
+    try:
+        with Live(bar, console=bar.console, transient=True) as display:
+            for item in items:
+                yield item
+                bar.update(task, advance=1)
+                if live is not None:  # in a row of its own, which is not broken within words
+                    display.update(Group(bar, Text(live.line(), no_wrap=True, overflow="ellipsis")))
+    finally:
+        if live is not None:
+            print(live.line(last=True), file=sys.stderr, flush=True)

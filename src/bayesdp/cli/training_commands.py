@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bayesdp.cautions import about_target
 from bayesdp.cli.options import Data, Delta, Json
-from bayesdp.cli.output import progress, show_result
+from bayesdp.cli.output import caution, progress, show_result
+from bayesdp.progress import LiveText
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult or digits.")],
+    recipe: Annotated[
+        str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult or digits.", metavar="RECIPE")
+    ],
     data: Data = None,
     target_epsilon: Annotated[
         float | None,
-        typer.Option(help="The worst-case epsilon that must not be exceeded; by default the recipe's own."),
+        typer.Option(
+            help="The worst-case epsilon that must not be exceeded; by default the recipe's own.", metavar="NUMBER"
+        ),
     ] = None,
     delta: Delta = 1e-5,
-    seed: Annotated[int | None, typer.Option(help="Seed for the noise of --reproducible; 0 by default.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Train this many times, with seeds 0, 1, ...")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for the noise of --reproducible; 0 by default.", metavar="NUMBER")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Train this many times, with seeds 0, 1, ...", metavar="COUNT")
+    ] = None,
     reproducible: Annotated[
         bool,
         typer.Option("--reproducible", help="Draw the noise from the seed, too: an experiment, not for release."),
@@ -33,7 +44,10 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")] = False,
     json_: Json = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="New folder for the ledger, model, statement and report.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the ledger, model, statement and report to this new folder.", metavar="FOLDER"
+        ),
     ] = None,
 ) -> None:
     """Train a private model with a recipe, from raw data to the statement.
@@ -48,6 +62,14 @@ def train(
         raise refuse("seed", seed, "one of --seed and --seeds")
     from bayesdp.recipes import training
 
+    waiting = [target_epsilon]
+
+    def track(items: Sequence[Any], what: str | LiveText) -> Iterable[Any]:
+        """Show progress, which begins after all input was checked; before the first bar comes the caution."""
+        if waiting:
+            caution(about_target(waiting.pop()))
+        return progress(items, what)
+
     options: dict[str, Any] = {
         "data": data,
         "target_epsilon": target_epsilon,
@@ -55,7 +77,7 @@ def train(
         "reproducible": reproducible,
         "baseline": baseline or None,
         "output": output,
-        "track": progress,
+        "track": track,
     }
     try:
         if seeds is not None:
@@ -64,37 +86,62 @@ def train(
             trained = training.train(recipe, seed=seed or 0, resume=resume, **options)
     except KeyboardInterrupt:
         if output is not None and seeds is None:
-            print(f"Interrupted. The same command with --resume continues the run in {output}.", file=sys.stderr)
+            print(training.after_interruption(output, resume), file=sys.stderr)
         raise
-    show_result(trained.to_dict(), trained.statement(), json_, None)
+    values = trained.to_dict()
+    if output is None:
+        show_result(values, trained.statement(), json_, None)
+    else:
+        files = training.written_files(output) if seeds is None else {"folder": str(output.resolve())}
+        show_result({**values, "files": files}, f"{trained.statement()}\n\n{_files(files)}", json_, None)
+
+
+def _files(files: dict[str, str]) -> str:
+    return "\n".join(f"{name.capitalize()}: {path}" for name, path in files.items())
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model, ledger and report.")] = Path(
-        "demo"
-    ),
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Write the model, ledger and report to this folder.", metavar="FOLDER"),
+    ] = Path("demo"),
     serve: Annotated[
         bool, typer.Option("--serve", help="Then serve the report on this machine and open a browser.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Port for --serve; 0 takes any free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port for --serve; 0 takes any free one.", metavar="NUMBER")] = 0,
+    json_: Json = False,
 ) -> None:
-    """Train a small private model on digits with Opacus, print its statement and write its report."""
-    from bayesdp.recipes import demo as example
+    """Train a small private model on digits with Opacus, print its statement and write its report.
 
-    print(example.run(output, track=progress), flush=True)
+    Example: bayesdp demo -o demo --serve
+    """
+    from bayesdp.recipes import demo as example
+    from bayesdp.recipes.training import written_files
+
+    try:
+        trained = example.run(output, track=progress)
+    except KeyboardInterrupt:
+        print("Interrupted. The same command goes on.", file=sys.stderr)
+        raise
+    files = written_files(output)
+    show_result({**trained.to_dict(), "files": files}, f"{trained.statement()}\n\n{_files(files)}", json_, None)
+    sys.stdout.flush()
     if serve:
-        example.serve(output / "report.html", port, _open_browser)
+        example.serve(Path(files["report"]), port, lambda address: _open_browser(address, quiet=json_))
 
 
 def reproduce(
     target: Annotated[
-        str, typer.Argument(help="composition, sigma-epsilon, lambda-epsilon, motivation, table1, leakage, all")
+        str,
+        typer.Argument(
+            help="composition, sigma-epsilon, lambda-epsilon, motivation, table1, leakage, all", metavar="EXPERIMENT"
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for JSON and pictures.")] = Path(
-        "reproduction"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Write JSON and pictures to this folder.", metavar="FOLDER")
+    ] = Path("reproduction"),
     data: Data = None,
-    seed: Annotated[int, typer.Option(help="Seed of synthetic data, initial weights and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of synthetic data, initial weights and noise.", metavar="NUMBER")] = 0,
     small: Annotated[
         bool, typer.Option("--small", help="Take a few steps only, to try it out; this says nothing about the paper.")
     ] = False,
@@ -120,8 +167,8 @@ def reproduce(
         print(json.dumps(results, indent=2, allow_nan=False))
 
 
-def _open_browser(address: str) -> None:
+def _open_browser(address: str, *, quiet: bool) -> None:
     import webbrowser
 
-    print(f"{address} (Ctrl-C ends)", flush=True)
+    print(f"{address} (Ctrl-C ends)", flush=True, file=sys.stderr if quiet else sys.stdout)
     webbrowser.open(address)

@@ -9,14 +9,14 @@ window leaves out all but a tiny part of delta (``bayesdp.profiles``), gives a s
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.guarantees.gaussian_pld import composed_pld
+from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 from bayesdp.profiles import ExposureCounts, profiles
 
 PLD_ROUND_OFF = 1e-12
@@ -52,7 +52,8 @@ def bounded_pld(
     """
     if delta <= 2 * PLD_ROUND_OFF or not math.isfinite(rdp):
         return PldBound(None, False)
-    profile = _profile(history, delta) if history else math.inf
+    kinds = by_setting(history) if history else None
+    profile = _profile(kinds, delta) if kinds else math.inf
     profile = profile if profile < rdp else math.inf  # where it has nothing better, it returns a Rényi bound of its own
     value, interval, best = min(rdp, profile), math.inf, profile
     finest = 2 * support / _MOST_POINTS
@@ -62,7 +63,7 @@ def bounded_pld(
         if finer > 0.5 * interval or rdp > _LOUDEST or not math.isfinite(finest):
             break
         interval = finer
-        found = _by_dp_accounting(event, delta, interval)
+        found = _on_grid(event, kinds, delta, interval)
         if found is None:
             break
         best = min(best, found)
@@ -73,30 +74,30 @@ def bounded_pld(
     return PldBound(best, coarse) if math.isfinite(best) else PldBound(None, False)
 
 
-def _by_dp_accounting(event: Any, delta: float, interval: float) -> float | None:
+def _on_grid(event: Any, kinds: Sequence[RepeatedStep] | None, delta: float, interval: float) -> float | None:
+    """Return epsilon on a grid: that of Gaussian steps if ``kinds`` are given, otherwise that of any event."""
     from dp_accounting.pld import PLDAccountant
 
-    accountant = PLDAccountant(value_discretization_interval=interval)
     try:
+        if kinds:
+            return max(0.0, float(composed_pld(kinds, interval).get_epsilon_for_delta(delta - PLD_ROUND_OFF)))
+        accountant = PLDAccountant(value_discretization_interval=interval)
         accountant.compose(event)
         return max(0.0, float(accountant.get_epsilon(delta - PLD_ROUND_OFF)))
     except Exception:  # an event that only RDP supports
         return None
 
 
-def _profile(history: Sequence[RepeatedStep], delta: float) -> float:
+def _profile(kinds: Sequence[RepeatedStep], delta: float) -> float:
     """Return epsilon by the profile of a record at the clip bound; infinite for too many settings, or without sampling.
 
     Without sampling there is an exact formula.
     """
-    counts: Counter[tuple[float, float]] = Counter()
-    for noise, rate, steps in history:
-        counts[noise, rate] += steps
-    if len(counts) > _MOST_KINDS or all(rate == 1 for _, rate in counts):
+    if len(kinds) > _MOST_KINDS or all(rate == 1 for _, rate, _ in kinds):
         return math.inf
     settings = ExposureCounts(
-        np.array([rate for _, rate in counts]),
-        np.array([_ROUND_UP / noise for noise, _ in counts]),
-        np.array([[float(steps) for steps in counts.values()]]),
+        np.array([rate for _, rate, _ in kinds]),
+        np.array([_ROUND_UP / noise for noise, _, _ in kinds]),
+        np.array([[float(steps) for _, _, steps in kinds]]),
     )
     return float(profiles(settings, delta).epsilon[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from bayesdp import validation
@@ -52,6 +53,7 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
     validation.count("steps", steps, minimum=1)
     validation.probability("delta", delta)
 
+    @cache
     def rough(noise: float) -> float:
         # Rényi divergences have a floor, about -log(delta) over their largest order, below which only Gaussians reach.
         exposure = math.sqrt(steps) / noise * (1 + 2.0**-40)
@@ -81,11 +83,9 @@ def calibrate(*, target_epsilon: float, sample_rate: float, steps: int, delta: f
 
 def _bracket(rough: Callable[[float], float], target: float) -> float:
     """Return a noise multiplier with rough(noise) <= target, within 1 % of the least, but hardly below ``_LEAST``."""
-    high = 1.0
-    while rough(high) > target:
-        high *= 2
-        if high > _MOST:
-            raise refuse("target_epsilon", target, f"an epsilon that a noise multiplier below {_MOST:g} reaches")
+    high = 2.0 ** _first_doubling(lambda doublings: rough(2.0**doublings) <= target)
+    if high > _MOST:
+        raise refuse("target_epsilon", target, f"an epsilon that a noise multiplier below {_MOST:g} reaches")
     low = high / 2
     while rough(low) <= target:
         low, high = low / 2, low
@@ -95,3 +95,20 @@ def _bracket(rough: Callable[[float], float], target: float) -> float:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if rough(middle) > target else (low, middle)
     return high
+
+
+def _first_doubling(reaches: Callable[[int], bool]) -> int:
+    """Return the least number of doublings of 1 that ``reaches``; one more than ``_MOST`` allows if none does.
+
+    Steps that double, then halving: most targets need one or two doublings, tiny ones dozens.
+    """
+    most = int(math.log2(_MOST))
+    below, tried = -1, 0
+    while not reaches(tried):
+        if tried == most:
+            return most + 1
+        below, tried = tried, min(2 * tried if tried else 1, most)
+    while tried - below > 1:
+        middle = (below + tried) // 2
+        below, tried = (below, middle) if reaches(middle) else (middle, tried)
+    return tried

@@ -6,7 +6,6 @@ Composing hundreds of different settings with dp-accounting takes minutes; here 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from bayesdp.guarantees.worst_case import ONLY_RENYI, WorstCase, merge, worst_case_of
-from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.profiles import ExposureCounts, Precision, gaussian_delta, gaussian_epsilon, profiles
@@ -104,10 +103,7 @@ def worst_case_of_many(steps: Sequence[RepeatedStep], delta: float) -> WorstCase
     Up to four settings are composed by dp-accounting (``worst_case_of``). More than that are steps of one record at the
     clip bound, and epsilon is the smaller of its profile ("PLD") and its Rényi bound ("RDP").
     """
-    counts: Counter[tuple[float, float]] = Counter()
-    for noise, rate, count in merge(steps):
-        counts[noise, rate] += count
-    distinct = [(noise, rate, count) for (noise, rate), count in counts.items()]
+    distinct = by_setting(merge(steps))
     if len(distinct) <= _MOST_FOR_PLD:
         return worst_case_of(distinct, delta=delta)
     clip_bound = ClipBound.of(distinct)

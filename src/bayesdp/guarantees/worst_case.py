@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -51,6 +52,8 @@ class WorstCase:
     "An estimate if one of the assumptions is known to be doubtful."
     condition: str | None = None
     "What must be true for it to be proved, if not every run of the procedure is covered."
+    basis: str | None = None
+    'What was declared before the run and makes it hold whenever the run ended, such as "the plan of 60 steps".'
     note: str | None = None
     "A sentence about what the figure is of, such as the plan of a run."
     computed: str | None = None
@@ -78,7 +81,7 @@ class WorstCase:
         """Return plain values for JSON; an infinite epsilon becomes None, with a ``reason`` beside it."""
         values: dict[str, Any] = asdict(self)
         reason = values.pop("reason") or _TOO_LITTLE_NOISE
-        for name in ("assumptions", "kind", "condition", "note"):  # these are stated by the claims
+        for name in ("assumptions", "kind", "condition", "basis", "note"):  # these are stated by the claims
             del values[name]
         if values["computed"] is None:
             del values["computed"]
@@ -113,16 +116,28 @@ def worst_case_of(history: Iterable[RepeatedStep] | Any, *, delta: float = 1e-5)
     entries that are no such triples or out of range, and for events that are not supported.
     """
     delta = validation.probability("delta", delta)
-    event = history if _is_event(history) else to_dp_event(history)
+    if _is_event(history):
+        return _worst_case(history, _steps_of(history), delta)
+    return _worst_case_of_steps(tuple(merge(history)), delta)
+
+
+@lru_cache(maxsize=1024)
+def _worst_case_of_steps(steps: tuple[RepeatedStep, ...], delta: float) -> WorstCase:
+    """Return the worst case of merged steps; kept, because claims, statement and report ask for the same one."""
+    return _worst_case(to_dp_event(steps), list(steps), delta)
+
+
+def _worst_case(event: Any, steps: list[RepeatedStep] | None, delta: float) -> WorstCase:
+    """Return the smallest bound of an event; ``steps`` are those of an event made of Gaussians."""
     with _quiet():
-        rdp = _rdp(event, delta)
-        steps_taken = _steps_of(event)
+        accountant = _renyi_accountant(event)
+        rdp = _rdp(accountant, steps, delta)
         pld = PldBound(None, False)
         if rdp > 0:
-            largest = _gaussian(steps_taken, BEYOND_SUPPORT) if steps_taken else None
-            support = min(_rdp(event, BEYOND_SUPPORT), math.inf if largest is None else largest)
-            pld = bounded_pld(event, steps_taken, delta, rdp, support)
-        gaussian = _gaussian(steps_taken, delta) if rdp > 0 and steps_taken else None
+            largest = _gaussian(steps, BEYOND_SUPPORT) if steps else None
+            support = min(_rdp(accountant, steps, BEYOND_SUPPORT), math.inf if largest is None else largest)
+            pld = bounded_pld(event, steps, delta, rdp, support)
+        gaussian = _gaussian(steps, delta) if rdp > 0 and steps else None
         bounds = {"PLD": pld.epsilon, "RDP": rdp, "Gaussian": gaussian}
     finite = {name: value for name, value in bounds.items() if value is not None}
     best = min(finite, key=finite.__getitem__)
@@ -147,9 +162,9 @@ def rdp_epsilon(history: Iterable[RepeatedStep], *, delta: float = 1e-5) -> floa
     Raises InvalidInputError as ``worst_case_of`` does.
     """
     delta = validation.probability("delta", delta)
-    event = to_dp_event(history)
+    steps = merge(history)
     with _quiet():
-        return _rdp(event, delta)
+        return _rdp(_renyi_accountant(to_dp_event(steps)), steps, delta)
 
 
 def to_dp_event(history: Iterable[RepeatedStep]) -> Any:
@@ -227,7 +242,7 @@ def _is_event(value: object) -> bool:
     return library is not None and isinstance(value, library.DpEvent)
 
 
-def _rdp(event: Any, delta: float) -> float:
+def _renyi_accountant(event: Any) -> Any:
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant()
@@ -235,11 +250,16 @@ def _rdp(event: Any, delta: float) -> float:
         accountant.compose(event)
     except Exception as error:
         raise InvalidInputError(f"event={type(event).__name__}: {str(error).splitlines()[0]}") from None
+    return accountant
+
+
+def _rdp(accountant: Any, steps_taken: Sequence[RepeatedStep] | None, delta: float) -> float:
+    """Return epsilon by the Rényi divergences of an accountant, and of its Gaussian steps if it has no others."""
     with np.errstate(all="ignore"):
         value = max(0.0, float(accountant.get_epsilon(delta)))
-    sampled = [step for step in _steps_of(event) or [] if step[1] < 1]
+    sampled = [step for step in steps_taken or [] if step[1] < 1]
     if value == 0 and sampled:
-        return _quiet_renyi(_steps_of(event) or [], delta)
+        return _quiet_renyi(steps_taken or [], delta)
     return value + _RDP_ROUND_OFF * sum(steps for _, _, steps in sampled)
 
 

@@ -33,6 +33,7 @@ What is on disk
     chain.py           one step, and the hash chain over all steps
     reading.py         rows of the file, checked
     loading.py         everything from the file into memory
+    seals.py           seals to note elsewhere, and ``verify``, which compares them
     packing.py         arrays as bytes
 
     errors.py, locking.py
@@ -42,13 +43,14 @@ from bayesdp.ledger.bins import BinArray
 from bayesdp.ledger.caveats import CAVEATS, Caveat
 from bayesdp.ledger.database import MEMORY
 from bayesdp.ledger.errors import LedgerError, StorageError
-from bayesdp.ledger.file import LedgerFile
+from bayesdp.ledger.file import LedgerFile, check_not_written
 from bayesdp.ledger.history import Stretch
 from bayesdp.ledger.locking import locked
 from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
 from bayesdp.ledger.position import check_continues, position_of
 from bayesdp.ledger.run_composition import composed_file
 from bayesdp.ledger.running_costs import RunningCosts
+from bayesdp.ledger.seals import lasting_seal, verify
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.step_counts import StepCounts
 from bayesdp.ledger.stored_ledger import StoredLedger
@@ -67,11 +69,14 @@ __all__ = [
     "StoredLedger",
     "Stretch",
     "check_continues",
+    "check_not_written",
     "checked_audit_norms",
     "checked_norms",
     "checked_path",
     "composed_file",
+    "lasting_seal",
     "locked",
     "new_settings",
     "position_of",
+    "verify",
 ]

@@ -28,7 +28,7 @@ CAVEATS = {
         "to remove a record means that its contribution becomes zero, while batches stay as they are (zero-out)",
         "nothing",
     ),
-    "records-public": Caveat("the number of training records is public: sums are divided by it", "nothing"),
+    "records-public": Caveat("the number of training records is public", "nothing"),
     "earlier-steps": Caveat(
         "steps before the ledger began were as Opacus' accountant has counted them: their number, noise and sampling "
         "rate",

@@ -86,3 +86,14 @@ def digest(content: bytes | None) -> bytes:
 def seal_of(chain_hash: bytes, slice_digests: Mapping[int, bytes]) -> bytes:
     """Return one hash over everything in a closed ledger: hash of the last step, then digests of slices in order."""
     return sha256(chain_hash, *(slice_digests[number] for number in sorted(slice_digests)))
+
+
+def joined_digests(slice_digests: Mapping[int, bytes]) -> bytes:
+    """Return the digests of slices in order, one behind the other."""
+    return b"".join(slice_digests[number] for number in sorted(slice_digests))
+
+
+def seal_from_joined(chain_hash: bytes, digests: bytes) -> bytes:
+    """Return the seal from the hash of the last step and ``joined_digests``, each of which has the size of a hash."""
+    size = len(chain_hash)
+    return sha256(chain_hash, *(digests[start : start + size] for start in range(0, len(digests), size)))

@@ -35,6 +35,8 @@ SCHEMA = (
 )
 STEP_FIELDS = [field.name for field in fields(Step)]
 INSERT_STEP = f"INSERT INTO steps VALUES ({', '.join('?' * (len(STEP_FIELDS) + 1))})"
+KEEP_SEAL = "INSERT INTO state SELECT max(number) + 1, 0, ?, ? FROM state"
+"""Notes, when a closed ledger is continued, its steps and the digests of its slices: with them its seal is known."""
 CONTENT_TABLES = {"journal": "audit_digest", "private_batches": "batch_digest", "private_norms": "norms_digest"}
 """Tables with the larger content of steps; for each, the field of a step that keeps the digest of its content."""
 DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")

@@ -20,6 +20,7 @@ from bayesdp.ledger.database import (
     DURABLE,
     ECONOMY,
     INSERT_STEP,
+    KEEP_SEAL,
     MEMORY,
     connect,
     connect_to_read,
@@ -50,6 +51,8 @@ class LedgerFile:
         self._head: head.Head | None = None
         self.sealed = True
         "Whether the database is marked as closed: it contains the whole ledger, and needs no head."
+        self.earlier_seals: dict[bytes, int] = {}
+        "Seals of the ledger when it was closed before, and the number of steps that it had then."
         self.is_open = True
         self._ready = False  # whether ``begin`` has prepared the file for writing
         self._noted: tuple[int, bytes] | None = None  # what the head says: steps, and the hash of the last one
@@ -77,7 +80,8 @@ class LedgerFile:
     def create(path: Path | str, settings: Mapping[str, str]) -> LedgerFile:
         """Create a ledger without steps and lock it. The file appears at ``path`` complete, or not at all.
 
-        Raises LedgerError if a file is there already, or files that an earlier ledger of this name left beside it.
+        Raises LedgerError if a file is there already, another process is writing it, or an earlier ledger of this name
+        left files beside it.
         """
         if path == MEMORY:
             file = LedgerFile(MEMORY, write=True)
@@ -86,11 +90,7 @@ class LedgerFile:
         given, path = path, Path(path).resolve()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         with translated_errors(path):
-            for ending in (*_LOG, "-head"):
-                if path.with_name(path.name + ending).exists():
-                    raise LedgerError(path, f"beside it lies {path.name}{ending} of an earlier ledger; move it away")
-            if path.exists():
-                raise LedgerError(path, "exists already; Ledger.open continues it")
+            _check_free_name(path)
             try:
                 with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as database:
                     database.execute("PRAGMA synchronous = FULL")
@@ -98,7 +98,8 @@ class LedgerFile:
                 give_name(draft, path)
                 head.sync_folder(path.parent)
             except FileExistsError:
-                raise LedgerError(path, "exists already; Ledger.open continues it") from None
+                _check_free_name(path)
+                raise
             finally:
                 for leftover in (draft, draft.with_name(draft.name + "-journal")):
                     leftover.unlink(missing_ok=True)
@@ -131,7 +132,7 @@ class LedgerFile:
     def slices(self, hash_at: HashAt, steps: int) -> dict[int, Slice]:
         """Return the folded slices by number, checked; a ledger that was closed must be complete."""
         stored = read_slices(self._database, self.path, hash_at, steps)
-        self.sealed, self._digests = stored.closed, stored.digests
+        self.sealed, self._digests, self.earlier_seals = stored.closed, stored.digests, stored.earlier_seals
         if self.path != MEMORY:
             check_head(self.path, self._real, self._noted, closed=stored.closed)
         return stored.slices
@@ -188,6 +189,11 @@ class LedgerFile:
             values = (steps, self.seal_after(chain_hash))
             self._database.execute("UPDATE state SET closed = 1, steps = ?, seal = ? WHERE number = 1", values)
         self.sealed = True
+
+    @property
+    def being_written(self) -> bool:
+        """Whether a process, this one or another, holds the ledger to write it."""
+        return self.path != MEMORY and head.is_held(self._real)
 
     def seal_after(self, chain_hash: bytes) -> bytes:
         """Return the seal of the ledger as it is now; ``chain_hash`` is the hash of its last step."""
@@ -265,7 +271,7 @@ class LedgerFile:
         if self._ready:
             return
         with translated_errors(self.path):
-            self.sealed = False
+            closed_before, self.sealed = self.sealed and steps > 0, False
             if self._head is not None:
                 self._head.write(steps, chain_hash, sync=True)
                 reader, self._database = self._database, connect(self._real, "rw")
@@ -273,6 +279,9 @@ class LedgerFile:
                 for pragma in (*DURABLE, *ECONOMY):
                     self._database.execute(f"PRAGMA {pragma}")
             with self.transaction():  # before there is a log, so that the file itself says so
+                if closed_before:
+                    self._database.execute(KEEP_SEAL, (steps, chain.joined_digests(self._digests)))
+                    self.earlier_seals[self.seal_after(chain_hash)] = steps
                 self._database.execute("UPDATE state SET closed = 0 WHERE number = 1")
             if self._head is not None and single_value(self._database, "PRAGMA journal_mode = WAL") != "wal":
                 raise LedgerError(self.path, "cannot be written here: the disk allows no write-ahead log")
@@ -310,3 +319,22 @@ class LedgerFile:
                 self._release(remove=False)
         except AttributeError:  # the interpreter is ending, and modules are gone: the system gives up the lock
             pass
+
+
+def check_not_written(path: Path) -> None:
+    """Raise LedgerError if a process is writing the ledger at ``path`` now."""
+    real = path.resolve()
+    if head.is_held(real):
+        raise LedgerError(path, f"is being written by {head.writer_of(real)}")
+
+
+def _check_free_name(path: Path) -> None:
+    """Raise LedgerError unless a new ledger may have this path."""
+    left = [path.name + ending for ending in (*_LOG, "-head") if path.with_name(path.name + ending).exists()]
+    check_not_written(path)
+    if path.exists():
+        raise LedgerError(path, f"exists already{' and was not closed' if left else ''}; Ledger.open continues it")
+    if left:
+        raise LedgerError(
+            path, f"beside it lies {left[0]} of an earlier ledger, with steps of it; move it to that ledger, or away"
+        )

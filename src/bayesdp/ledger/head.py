@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 import zlib
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from bayesdp.ledger.errors import LedgerError
 
 _FORMAT = struct.Struct("<8sQ32s")
 _MAGIC = b"bdphead1"
+_TRIES, _PAUSE = 5, 0.01  # how often the lock is tried, because ``is_held`` takes it for an instant; seconds between
+_held: dict[Path, int] = {}  # the heads that are held here, and by which process: a forked one does not hold them
 
 
 def path_of(ledger: Path) -> Path:
@@ -44,6 +47,26 @@ def read(ledger: Path) -> tuple[int, bytes] | None:
     raise LedgerError(ledger, f"the file {path_of(ledger).name} beside it is damaged, so steps may be missing")
 
 
+def is_held(ledger: Path) -> bool:
+    """Return whether a process is writing the ledger now, this one or another; False if that cannot be found out."""
+    try:
+        file = os.open(path_of(ledger), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def writer_of(ledger: Path) -> str:
+    """Return in words which process holds a ledger that is held."""
+    return "this process" if _held.get(path_of(ledger)) == os.getpid() else "another process"
+
+
 class Head:
     """The head of a ledger that this process writes. No other process can write the ledger until it is released."""
 
@@ -51,15 +74,24 @@ class Head:
         """Create the file if needed and lock it; raise LedgerError if another process holds it."""
         self._path = path_of(ledger)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._lock():
             os.close(self._file)
-            raise LedgerError(ledger, "is being written by another process") from None
+            raise LedgerError(ledger, f"is being written by {writer_of(ledger)}")
         self._empty = os.fstat(self._file).st_size == 0
         if not self._path.exists() or os.fstat(self._file).st_ino != self._path.stat().st_ino:
             os.close(self._file)  # the other process removed it just now
             raise LedgerError(ledger, "was being closed by another process just now; try again")
+        _held[self._path] = os.getpid()
+
+    def _lock(self) -> bool:
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if left:
+                    time.sleep(_PAUSE)
+        return False
 
     def write(self, steps: int, head: bytes, *, sync: bool = False) -> None:
         """Note how far the ledger has come; ``sync`` waits until that is on disk."""
@@ -74,6 +106,7 @@ class Head:
         """Give up the lock; ``remove`` also removes the file, as does a head that was never written."""
         if remove or self._empty:
             self._path.unlink(missing_ok=True)
+        _held.pop(self._path, None)
         fcntl.flock(self._file, fcntl.LOCK_UN)  # forked processes may still have the file open
         os.close(self._file)
 

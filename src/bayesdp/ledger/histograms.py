@@ -116,7 +116,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Entry:
-    """One step of the journal."""
+    """One step of the journal, as it will be counted: the keys of its exposures, and at which rate."""
 
     rate_number: int
     "The number of its sampling rate."
@@ -141,7 +141,7 @@ class AuditHistograms:
         self.slices = [Slice(first, min(SLICE, records - first)) for first in range(0, records, SLICE)]
 
     def append(self, entry: Entry) -> None:
-        """Add a step."""
+        """Add a step to the end of the journal; ``folding.py`` counts it into the slices later."""
         self.journal.append(entry)
         self.steps += 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.caveats import caveat_names
 from bayesdp.ledger.chain import Step
 from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
-from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 
 _LEAST_NOISE = 1e-6  # the least noise multiplier that is accounted
 _ALL_BITS, _FEWER_BITS = MANTISSA, (11, 9, 8, 7, 6, 5, 4)  # of noise and rate, by which settings are told apart
@@ -145,13 +144,14 @@ class History:
             if at_most is None or len(counts) <= at_most:
                 break
             counts = _counts(taken, bits)
-        return [(noise, rate, steps) for (noise, rate), steps in counts.items()]
+        return counts
 
 
-def _counts(taken: Iterable[RepeatedStep], bits: int) -> dict[tuple[float, float], int]:
+def _counts(taken: Iterable[RepeatedStep], bits: int) -> list[RepeatedStep]:
     """Return how many steps have each noise multiplier and sampling rate, told apart by so many bits."""
-    counts: Counter[tuple[float, float]] = Counter()
-    for noise, rate, steps in taken:
+
+    def rounded(noise: float, rate: float) -> tuple[float, float]:
         least = round_to_bits(max(noise, _LEAST_NOISE), bits, up=False)
-        counts[max(least, _LEAST_NOISE), round_to_bits(rate, bits, up=True)] += steps
-    return counts
+        return max(least, _LEAST_NOISE), round_to_bits(rate, bits, up=True)
+
+    return by_setting((*rounded(noise, rate), steps) for noise, rate, steps in taken)

@@ -12,7 +12,7 @@ _Result = TypeVar("_Result")
 
 
 class Lockable(Protocol):
-    """An object with a re-entrant lock."""
+    """An object with a re-entrant lock, which its methods hold while they run."""
 
     lock: threading.RLock
 

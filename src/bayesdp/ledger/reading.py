@@ -93,6 +93,8 @@ class StoredSlices:
     slices: dict[int, Slice]
     digests: dict[int, bytes]
     closed: bool
+    earlier_seals: dict[bytes, int]
+    "Seals of the ledger when it was closed before, and how many steps it had then."
 
 
 def read_slices(database: sqlite3.Connection, path: Path | str, hash_at: HashAt, steps: int) -> StoredSlices:
@@ -106,7 +108,7 @@ def read_slices(database: sqlite3.Connection, path: Path | str, hash_at: HashAt,
     closed, closed_steps, seal = state
     if closed and closed_steps != steps:
         raise LedgerError(path, f"was closed with {closed_steps} steps and has {steps}")
-    stored = StoredSlices({}, {}, bool(closed))
+    stored = StoredSlices({}, {}, bool(closed), _earlier_seals(database, hash_at, steps))
     query = "SELECT number, digest, first, records, through, packed, points, snapshots FROM slices ORDER BY number"
     for number, digest, *values in database.execute(query):
         part = _slice(*values)
@@ -117,6 +119,17 @@ def read_slices(database: sqlite3.Connection, path: Path | str, hash_at: HashAt,
     if closed and chain.seal_of(hash_at(steps), stored.digests) != seal:
         raise LedgerError(path, "is not as it was closed: counts were removed")
     return stored
+
+
+def _earlier_seals(database: sqlite3.Connection, hash_at: HashAt, steps: int) -> dict[bytes, int]:
+    """Return the seals of the ledger when it was closed before, each computed from the chain as it is now.
+
+    What the file notes beside the chain, digests of slices that are gone, can be made up; but no seal of other steps
+    follows from it.
+    """
+    noted = database.execute("SELECT steps, seal FROM state WHERE number > 1")
+    known = [(0, b""), *((at, digests) for at, digests in noted if isinstance(at, int) and isinstance(digests, bytes))]
+    return {chain.seal_from_joined(hash_at(at), digests): at for at, digests in known if 0 <= at <= steps}
 
 
 def check_head(path: Path | str, real: Path, noted: Noted | None, *, closed: bool) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,14 @@ from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.file import LedgerFile
 from bayesdp.ledger.histograms import SLICE, Histogram, Slice, total
 from bayesdp.ledger.history import History
+from bayesdp.ledger.seals import lasting_seal
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import WIDE_IN, WIDE_OUT, OrderMixture
 from bayesdp.validation import FloatArray, InvalidInputError, refuse
+
+Value = TypeVar("Value")
 
 
 def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> LedgerFile:
@@ -45,6 +49,8 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
         mixture=mixture,
         mixture_in=_common([ledger.mixture_in for ledger in ledgers], WIDE_IN),
         audit_used_for=_audit_uses(ledgers),
+        training_records=_common([ledger.training_records for ledger in ledgers], None),
+        unit=_common([ledger.unit for ledger in ledgers], "row"),
     )
     bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings |= {
@@ -115,9 +121,9 @@ def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> lis
     return by_ledger[0] if all(groups == by_ledger[0] for groups in by_ledger) else None
 
 
-def _common(mixtures: Sequence[OrderMixture], otherwise: OrderMixture) -> OrderMixture:
-    """Return the mixture of orders that all runs declared, or if they differ one that is fixed for all runs."""
-    return mixtures[0] if len(set(mixtures)) == 1 else otherwise
+def _common(declared: Sequence[Value], otherwise: Value) -> Value:
+    """Return what all runs declared, or if they differ what holds for all of them."""
+    return declared[0] if len(set(declared)) == 1 else otherwise
 
 
 def _audit_uses(ledgers: Sequence[StoredLedger]) -> str | None:
@@ -130,7 +136,7 @@ def _as_run(ledger: StoredLedger) -> dict[str, object]:
         "run": ledger.run,
         "created": ledger.created,
         "steps": ledger.steps,
-        "seal": ledger.seal,
+        "seal": lasting_seal(ledger),
         "metadata": ledger.metadata,
     }
 

@@ -11,8 +11,11 @@ from typing import Any
 
 from bayesdp.ledger import exposure_grid as grid
 from bayesdp.mechanisms.order_mixture import KEPT_BY_0_1_0, WIDE_IN, WIDE_OUT, OrderMixture
-from bayesdp.validation import refuse
+from bayesdp.validation import count, refuse
 from bayesdp.version import __version__
+
+UNITS = ("row", "person")
+"""What one record can be: a row of data, of which a person may have several, or everything there is of a person."""
 
 
 def new_settings(
@@ -26,6 +29,8 @@ def new_settings(
     plan: str | None = None,
     budget: str | None = None,
     audit_used_for: str | None = None,
+    training_records: int | None = None,
+    unit: str = "row",
     mixture: OrderMixture = WIDE_OUT,
     mixture_in: OrderMixture = WIDE_IN,
 ) -> dict[str, str]:
@@ -69,6 +74,12 @@ def new_settings(
         settings["budget"] = budget
     if audit_used_for is not None:
         settings["audit_used_for"] = _checked_use(audit_used_for)
+    if training_records is not None:
+        settings["training_records"] = str(count("training_records", training_records, minimum=1))
+    if unit not in UNITS:
+        raise refuse("unit", unit, "what one record is: " + " or ".join(repr(known) for known in UNITS))
+    if unit != "row":
+        settings["unit"] = unit
     return settings
 
 
@@ -131,6 +142,17 @@ class RunDescription:
     def audit_used_for(self) -> str | None:
         """What the audit records were used for besides the audit, as it was declared; None if for nothing."""
         return self._settings.get("audit_used_for")
+
+    @property
+    def training_records(self) -> int | None:
+        """How many records are trained on, as it was declared to be public; None if it was not."""
+        declared = self._settings.get("training_records")
+        return None if declared is None else int(declared)
+
+    @property
+    def unit(self) -> str:
+        """What one record is: "row", of which a person may have several, or "person"."""
+        return self._settings.get("unit", "row")
 
     @property
     def declared_budget(self) -> str | None:

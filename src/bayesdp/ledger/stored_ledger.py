@@ -109,11 +109,18 @@ class StoredLedger(RunDescription):
     @property
     @locked
     def seal(self) -> str:
-        """One hash over all steps and folded counts, in 64 hexadecimal digits.
+        """One hash over all steps and folded counts, in 64 hexadecimal digits; closing the ledger changes it.
 
         Note the seal of a closed ledger elsewhere: then no later change of the file goes unnoticed.
         """
         return self._file.seal_after(self._now().hash).hex()
+
+    @property
+    @locked
+    def storage(self) -> LedgerFile:
+        """The file: whether it was closed or is being written, and its earlier seals (for ``seals.py``)."""
+        self._now()
+        return self._file
 
     @property
     @locked
@@ -277,8 +284,7 @@ class StoredLedger(RunDescription):
         ``lambdas`` are orders [L] above 0, at most 1e6; whole numbers if any step was sampled at a rate below 1.
 
         Formal guarantee: never below the cost at the exact exposures and rates, in both directions of add/remove.
-        Infinite for a record with an exposure beyond the grid (above 8: in practice only without a clip bound). Raises
-        InvalidInputError for impossible orders.
+        Infinite beyond the grid (above 8: in practice only without a clip bound). Refuses impossible orders.
         """
         return self.rounded_costs(lambdas, "up")
 
@@ -311,10 +317,7 @@ class StoredLedger(RunDescription):
 
     @locked
     def exposure_counts(self) -> tuple[FloatArray, NDArray[np.int64]]:
-        """Return exposures [K], ascending and rounded up, and how often audit records had each of them [K].
-
-        0 and the clip bound are exact; infinity stands for exposures beyond the grid.
-        """
+        """Return exposures [K], ascending, rounded up, infinite beyond the grid, and how often records had them [K]."""
         return exposure_totals(self.audit, self._history.bins)
 
     @locked
@@ -327,10 +330,7 @@ class StoredLedger(RunDescription):
 
     @locked
     def private_batch(self, step: int) -> PrivateBatch | None:
-        """Private: return the counts of the batch that a step drew; None if its norms were not given.
-
-        Raises InvalidInputError if there is no such step.
-        """
+        """Private: return the counts of the batch that a step drew; None if it has none. Refuses an unknown step."""
         content = self._file.content("private_batches", self._number(step))
         return None if content is None else PrivateBatch.unpack(content)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +23,17 @@ SMALLEST = 1e-300
 
 RepeatedStep = tuple[float, float, int]
 """A Gaussian step taken several times: (noise multiplier, sampling rate, steps), as Opacus keeps its history."""
+
+
+def by_setting(history: Iterable[RepeatedStep]) -> list[RepeatedStep]:
+    """Return a history with one entry for each noise and rate, in the order in which they first occur.
+
+    What steps cost together does not depend on their order, so neither bounds nor profiles change.
+    """
+    counts: Counter[tuple[float, float]] = Counter()
+    for noise_multiplier, rate, steps in history:
+        counts[noise_multiplier, rate] += steps
+    return [(noise_multiplier, rate, steps) for (noise_multiplier, rate), steps in counts.items()]
 
 
 @dataclass(frozen=True, kw_only=True)

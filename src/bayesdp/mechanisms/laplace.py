@@ -1,4 +1,4 @@
-"""The Laplace mechanism."""
+"""The Laplace mechanism: noise with exponential tails on one number, with log-moments in closed form."""
 
 from __future__ import annotations
 

@@ -129,7 +129,13 @@ def watch(
     measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
-    opened = Ledger.create(ledger, plan=plan, budget=declared, audit_used_for=audit_used_for) if owned else ledger
+    opened = (
+        ledger
+        if isinstance(ledger, Ledger)
+        else Ledger.create(
+            ledger, plan=plan, budget=declared, audit_used_for=audit_used_for, training_records=sampling.records
+        )
+    )
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
     view = LiveView(opened) if live else None
     return Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)

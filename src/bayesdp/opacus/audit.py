@@ -25,6 +25,7 @@ with those of the batch on the same records, for layers of all kinds.
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
@@ -262,12 +263,22 @@ def separate_loss(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
     return loss
 
 
+_QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it
+
+
 @contextmanager
 def quiet_hooks() -> Generator[None]:
-    """Silence PyTorch's warning that inputs of Opacus' hooks need no gradients; Opacus does not use those."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Full backward hook is firing")
+    """Silence PyTorch's warning that inputs of Opacus' hooks need no gradients; Opacus does not use those.
+
+    The filter is put into the list by hand: ``catch_warnings`` makes Python forget which warnings it has shown, and the
+    user's own training would then show this one at every step instead of once.
+    """
+    filters: list[Any] = warnings.filters  # pyright: ignore[reportAssignmentType]
+    filters.insert(0, _QUIET)
+    try:
         yield
+    finally:
+        filters.remove(_QUIET)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ _FRAMES = 8  # from a sampler up to the loader's __next__ or __init__ there are 
 
 @dataclass(frozen=True)
 class Draw:
-    """A batch that the sampler drew."""
+    """A batch as the sampler drew it: whole, whatever parts the loader makes of it and whoever fetches them."""
 
     iteration: int
     "The number of the iteration over the loader."
@@ -80,7 +80,11 @@ class Part:
 
 @dataclass(eq=False)
 class Iteration:
-    """One iteration over the loader."""
+    """One iteration over the loader: what was drawn for it, and what of that was handed out.
+
+    ``loader`` is PyTorch's iterator, weakly, so that a loop that was left can be told from one that goes on; None if
+    somebody iterates over the sampler itself.
+    """
 
     number: int
     loader: weakref.ref[Any] | None
@@ -128,7 +132,7 @@ class Draws:
         return not any(iteration.number == draw.iteration and iteration.goes_on for iteration in self._iterations)
 
     def add(self, iteration: Iteration, records: int, rate: float | None) -> None:
-        """Note that the sampler drew a batch."""
+        """Note that the sampler drew a batch of so many ``records``, each with probability ``rate``, if it has one."""
         self._drawn += 1
         iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate))
 

@@ -27,7 +27,7 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a dry run has shown."""
+    """What a dry run has shown about the norms of audit records; wrong ones are refused before this is returned."""
 
     conclusive: bool
     "False if no norm was above 0, or some were not finite."

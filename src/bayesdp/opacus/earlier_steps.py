@@ -73,7 +73,7 @@ class EarlierSteps:
         self._charge(self._to_charge)
 
     def end(self) -> None:
-        """Charge no more steps."""
+        """Let go of the ledger: what the accountant counts from now on is no business of this watch."""
         self._ledger = None
 
     def catch_up(self, settle: Callable[[], None]) -> None:

@@ -46,13 +46,13 @@ class OpenSum:
         "What the user has signalled about steps to come."
 
     def attach(self) -> None:
-        """Take the place of Opacus' ``signal_skip_step``."""
+        """Take the place of Opacus' ``signal_skip_step``, and take over what was signalled before."""
         self._signals[:] = self._optimizer._step_skip_queue
         self._optimizer._step_skip_queue.clear()
         self._optimizer.signal_skip_step = self._signal
 
     def detach(self) -> None:
-        """Undo ``attach``."""
+        """Give ``signal_skip_step`` back to Opacus, with the signals that no step has used."""
         del self._optimizer.signal_skip_step
         self._optimizer._step_skip_queue[:] = self._signals
         if self._passes is not None:
@@ -105,7 +105,7 @@ class OpenSum:
         )
 
     def released(self) -> None:
-        """Begin a new sum."""
+        """Begin a new, empty sum: the last one was released, and its parts are in the ledger."""
         self._parts.clear()
         self.several_passes = False
 

@@ -47,7 +47,7 @@ class PassCounter:
         return passes
 
     def start(self, output: Any) -> None:
-        """Note a pass with this output."""
+        """Count a forward pass; hooks on the tensors of its ``output`` will tell whether a backward pass reaches it."""
         self._started += 1
         for tensor in _tensors(output):
             if tensor.requires_grad:

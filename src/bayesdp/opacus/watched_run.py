@@ -135,6 +135,8 @@ class Watch:
         """
         self.settle()
         self._earlier.catch_up(self.settle)
+        if self._live is not None:
+            self._live.end()
         if not self.ledger.steps and self._versions() != self._untouched:
             warnings.warn(
                 "Parameters were changed, but no step was recorded. If that was training, it was not with the "
@@ -165,10 +167,12 @@ class Watch:
         del self._optimizer.pre_step
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
-        if self._live is not None:
-            self._live.end()
-        if self._owned:
-            self.ledger.close()
+        try:
+            if self._live is not None:
+                self._live.end()
+        finally:
+            if self._owned:
+                self.ledger.close()
 
     def __enter__(self) -> Self:
         return self

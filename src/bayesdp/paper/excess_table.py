@@ -20,8 +20,8 @@ import numpy as np
 from bayesdp.estimators.estimator import MINIMUM_SAMPLES
 from bayesdp.estimators.student_t import StudentT, standard_errors
 from bayesdp.logspace import log1p_exp, log_expm1
+from bayesdp.paper.holder_sums import PlacedSamples
 from bayesdp.paper.nodes import Nodes
-from bayesdp.paper.sums import PlacedSamples
 from bayesdp.validation import FloatArray, refuse
 
 _SMALLEST = 1e-290  # squared exposures below it count as this

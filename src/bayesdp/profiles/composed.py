@@ -19,6 +19,7 @@ record by record:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +87,22 @@ class ComposedLosses:
     def epsilons(self, delta: float) -> FloatArray:
         """Return upper bounds of the least epsilon with delta(epsilon) <= delta, [n]; infinite where ``error`` > delta.
 
-        The search looks for the last point whose delta is too large: among a few common to all records, then bit by bit
-        for each record.
+        Looks for the last point of the grid whose delta is too large: at all points if most frequencies were kept, as
+        for a few steps, otherwise by a search.
+        """
+        many = 8 * len(self._frequencies) > self._length
+        low, at_low, at_high = self._last_of_all(delta) if many else self._last_by_search(delta)
+        # Between two points delta is linear in e^epsilon.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = np.clip((at_low - delta) / (at_low - at_high), 0.0, 1.0)
+        epsilon = low * self._interval + np.log1p(part * math.expm1(self._interval))
+        epsilon = np.where(at_low > delta, epsilon * (1 + 2.0**-48), 0.0)
+        return np.where(np.minimum(at_low, at_high) <= delta, epsilon, np.inf)
+
+    def _last_by_search(self, delta: float) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return the last point whose delta is too large, delta there and at the next point, [n] each.
+
+        A few points common to all records are tried, then bit by bit for each record.
         """
         parts = max(1, min(_FIRST_POINTS, _BLOCK // len(self._frequencies)))
         width = -(-self._end // parts)
@@ -110,12 +125,21 @@ class ComposedLosses:
             at_low = np.where(too_large, here, at_low)
             low = np.where(too_large, point, low)
             turned *= np.where(too_large[:, None], turn, 1.0)
-        # Between two points delta is linear in e^epsilon.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            part = np.clip((at_low - delta) / (at_low - at_high), 0.0, 1.0)
-        epsilon = low * self._interval + np.log1p(part * math.expm1(self._interval))
-        epsilon = np.where(at_low > delta, epsilon * (1 + 2.0**-48), 0.0)
-        return np.where(np.minimum(at_low, at_high) <= delta, epsilon, np.inf)
+        return low, at_low, at_high
+
+    def _last_of_all(self, delta: float) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Do the work of ``_last_by_search`` from the deltas at all points, by transforms."""
+        points = np.arange(self._end + 1)
+        low = np.zeros(len(self.error), np.int64)
+        at_low, at_high = np.empty(len(low)), np.empty(len(low))
+        for here, sums in self._transformed():
+            at = self._delta(sums[:, points % self._length], points, here)
+            at[:, -1] = self.error[here]  # at the end of the window nothing else is left
+            above = at[:, :-1] > delta
+            low[here] = np.where(above.any(axis=1), self._end - 1 - np.argmax(above[:, ::-1], axis=1), 0)
+            records = np.arange(len(at))
+            at_low[here], at_high[here] = at[records, low[here]], at[records, low[here] + 1]
+        return low, at_low, at_high
 
     def _sums(self, points: IntArray) -> FloatArray:
         """Return sums over the frequencies at ``points`` [J], [n, J]: point by point, or by a transform if many."""
@@ -123,25 +147,30 @@ class ComposedLosses:
             powers = self._powers(points)
             return self._terms.real @ powers.real - self._terms.imag @ powers.imag
         sums = np.empty((len(self.error), len(points)))
+        for here, everywhere in self._transformed():
+            sums[here] = everywhere[:, points % self._length]
+        return sums
+
+    def _transformed(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the sums over the frequencies at all points of the window, for some records at a time."""
         rows = max(1, _BLOCK // self._length)
         # irfft counts every frequency twice except one that is its own mirror, as the terms do.
         scale = np.where(2 * self._frequencies == self._length, 1.0, 0.5) * self._length
-        for first in range(0, len(sums), rows):
-            here = slice(first, first + rows)
-            spectrum = np.zeros((len(sums[here]), self._length // 2 + 1), np.complex128)
+        for first in range(0, len(self.error), rows):
+            here = slice(first, min(first + rows, len(self.error)))
+            spectrum = np.zeros((here.stop - first, self._length // 2 + 1), np.complex128)
             spectrum[:, self._frequencies] = self._terms[here] * scale
-            sums[here] = fft.irfft(spectrum, self._length, axis=1, workers=2)[:, points % self._length]
-        return sums
+            yield here, fft.irfft(spectrum, self._length, axis=1, workers=2)
 
     def _powers(self, points: IntArray) -> ComplexArray:
         """Return zeta_k^j for K frequencies and J points, [K, J], with angles exact however large k and j are."""
         turns = np.multiply.outer(self._frequencies, points) % self._length
         return np.exp(2j * np.pi * (np.where(2 * turns > self._length, turns - self._length, turns) / self._length))
 
-    def _delta(self, sums: FloatArray, point: IntArray) -> FloatArray:
-        """Return delta at points of the grid, errors added, from the sums over frequencies above 0."""
+    def _delta(self, sums: FloatArray, point: IntArray, here: slice = slice(None)) -> FloatArray:
+        """Return delta of some records at points of the grid, errors added, from the sums over frequencies above 0."""
         shape = (-1,) + (1,) * (sums.ndim - 1)
-        ordinary, tilted, error = (x.reshape(shape) for x in (self._ordinary, self._tilted, self.error))
+        ordinary, tilted, error = (x[here].reshape(shape) for x in (self._ordinary, self._tilted, self.error))
         distance = (point - self._end) * self._interval
         constant = (self._end - point - np.expm1(distance) / math.expm1(-self._interval)) / self._length
         return np.clip(sums - ordinary + np.exp(distance) * tilted + constant, 0.0, 1.0) + error

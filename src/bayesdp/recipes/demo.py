@@ -5,21 +5,27 @@ from __future__ import annotations
 import http.server
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bayesdp.validation import count, refuse
 from bayesdp.whole_file import made_folder, write_text
 
+if TYPE_CHECKING:
+    from bayesdp.recipes.training import Trained
+
 _MARKER = ".demo"
 
 
-def run(folder: Path, *, track: Any) -> str:
-    """Train the recipe ``digits`` into ``folder``, write its report, and return the text to print.
+def run(folder: Path, *, track: Any) -> Trained:
+    """Train the recipe ``digits`` into ``folder``, write its report, and return the model with its claims.
 
     A finished demo in the folder is replaced, and an interrupted one goes on. Raises InvalidInputError if the folder
-    has files of anything else: they are left alone.
+    has files of anything else: they are left alone. Raises LedgerError if another process is training in it.
     """
+    from bayesdp.ledger import check_not_written
     from bayesdp.recipes.training import FILES, LEDGER, REPORT, train
+
+    check_not_written(folder / LEDGER)
 
     marker = folder / _MARKER
     if not marker.exists():
@@ -29,8 +35,7 @@ def run(folder: Path, *, track: Any) -> str:
     if (folder / REPORT).exists():
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
-    trained = train("digits", output=folder, resume=(folder / LEDGER).exists(), track=track)
-    return f"{trained.statement()}\n\nReport: {(folder / REPORT).resolve()}"
+    return train("digits", output=folder, resume=(folder / LEDGER).exists(), track=track)
 
 
 def serve(page: Path, port: int, announce: Callable[[str], None]) -> None:

@@ -6,6 +6,7 @@ was trained on ImageNet. Each row is normalised by itself: statistics of the dat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,13 +18,11 @@ from numpy.typing import NDArray
 from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
-from bayesdp.recipes.feature_cache import cached
+from bayesdp.recipes.feature_cache import Features, cached_in_parts
 from bayesdp.recipes.release import bounded_rows
 
 if TYPE_CHECKING:
     import torch
-
-Features = NDArray[np.float32]
 
 _GROUPS = 27  # of three channels of scattering coefficients each
 _SIDE = 128  # the side in pixels to which images are enlarged for EfficientNet
@@ -43,12 +42,11 @@ class Extractor:
     libraries: tuple[str, ...] = ()
     "Modules that ``build`` imports, from the extra ``recipes``."
 
-    def __call__(self, rows: NDArray[Any], track: Progress = iter) -> Features:
+    def __call__(self, rows: NDArray[Any]) -> Features:
         """Return the features [n, d] of rows [n, ...]. Raises MissingLibraryError without the libraries for them."""
         compute = self.build()
         starts = range(0, len(rows), self.rows_at_once)
-        parts = [compute(rows[start : start + self.rows_at_once]) for start in track(starts)]
-        return np.concatenate(parts)
+        return np.concatenate([compute(rows[start : start + self.rows_at_once]) for start in starts])
 
     def check_libraries(self) -> None:
         """Raise MissingLibraryError if a library for these features is missing; imports none, as they are heavy."""
@@ -59,12 +57,23 @@ class Extractor:
 
 
 def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> Dataset:
-    """Return the data set with features in place of its inputs: computed once, then read from the cache."""
+    """Return the data set with features in place of its inputs: computed once, then read from the cache.
+
+    Features that were computed before an interruption are kept, and the next call goes on with the others.
+    """
 
     def compute(rows: NDArray[Any]) -> Features:
         if not extractor.cached:
             return extractor(rows)
-        return cached(extractor.name, extractor.version, rows, lambda: extractor(rows, track))
+        compute = functools.cache(extractor.build)  # only if there is something to compute: it may load a network
+        return cached_in_parts(
+            extractor.name,
+            extractor.version,
+            rows,
+            lambda part: compute()(part),
+            rows_at_once=extractor.rows_at_once,
+            track=track,
+        )
 
     return dataset.with_features(compute)
 

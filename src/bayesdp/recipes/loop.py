@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from bayesdp.progress import Progress
+from bayesdp.progress import Progress, showing
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
@@ -61,11 +61,12 @@ def run_steps(
         keep()
     saved = time.monotonic()
     try:
-        for number in track(range(ledger.steps, after + steps)):
-            step(number)
-            if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                keep()
-                saved = time.monotonic()
+        with showing(track, range(ledger.steps, after + steps)) as numbers:
+            for number in numbers:
+                step(number)
+                if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                    keep()
+                    saved = time.monotonic()
     except BaseException:
         with contextlib.suppress(Exception):  # the interruption is raised, not an error from keeping the checkpoint
             keep()

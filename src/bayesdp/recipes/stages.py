@@ -14,7 +14,11 @@ from bayesdp.validation import refuse
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Steps of a run with equal settings."""
+    """Consecutive steps of a recipe with equal settings, before they are taken; a run has one stage or more.
+
+    ``noise_multiplier`` is the standard deviation of the noise over ``clip``, the bound on each record's contribution;
+    ``sample_rate`` the probability with which a record takes part in a step.
+    """
 
     steps: int
     noise_multiplier: float

@@ -17,9 +17,10 @@ from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.formatting import finite_or_none, percent
 from bayesdp.guarantees.clip_bound import worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
+from bayesdp.ledger import check_not_written
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.optional import needs
-from bayesdp.progress import NamedProgress, silent
+from bayesdp.progress import NamedProgress, showing, silent
 from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import find_recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
@@ -36,7 +37,6 @@ from bayesdp.whole_file import made_folder, write_text
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
 FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
 """The files that a finished run leaves in its folder."""
-NOT_FOR_RELEASE = "NOT FOR RELEASE: an experiment with seeded noise, which anyone who knows the seed can remove."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +60,11 @@ class Trained:
     "Noise multiplier, sampling rate and number of its steps, for composition with other runs."
 
     def statement(self) -> str:
-        """Return accuracy and claims in words."""
-        lines = [NOT_FOR_RELEASE] if self.reproducible else []
-        lines.append(f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified correctly.")
+        """Return accuracy and claims in about ten lines."""
+        accuracy = f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified correctly"
         if self.baseline_accuracy is not None:
-            lines.append(f"Without privacy (not for release): {100 * self.baseline_accuracy:.2f} %.")
-        return "\n".join([*lines, self.claims.statement()])
+            accuracy += f"; without privacy, which is not for release, {100 * self.baseline_accuracy:.2f} %"
+        return f"{accuracy}.\n{self.claims.statement()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; what cannot be claimed is None with a reason."""
@@ -140,7 +139,14 @@ def train(
     }
     about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
     plan = [stage.plan() for stage in stages(choice, target, request.delta)]
-    with _ledger(folder, resume, about, data=name, plan=plan, audit_used_for=recipe.audit_used_for(choice)) as ledger:
+    declared = {
+        "data": name,
+        "plan": plan,
+        "audit_used_for": recipe.audit_used_for(choice),
+        "training_records": len(dataset.development),
+    }
+    with _ledger(folder, resume, about, **declared) as ledger:
+        view = LiveView(ledger, delta=request.delta)
         run = RecipeRun(
             dataset=dataset,
             features=recipe.features,
@@ -149,7 +155,7 @@ def train(
             ledger=ledger,
             randomness=source(seed, reproducible=reproducible),
             folder=folder,
-            track=lambda items: track(items, LiveView(ledger, delta=request.delta).line),
+            track=lambda items: track(items, view),
         )
         try:
             fitted: Fitted = model_module.fit_recipe(run, choice)
@@ -159,26 +165,47 @@ def train(
                 for file in (LEDGER, CHECKPOINT):
                     (folder / file).unlink(missing_ok=True)
             raise
+    # The ledger is closed: the seal on the report is that of the file, and covers everything in it.
+    with showing(lambda items: track(items, "Claims and report"), range(2)) as phases:
+        bar = iter(phases)
+        next(bar)
         claims = compute_claims(ledger, request)
-        repeated_steps = ledger.history.repeated_steps()
+        next(bar)
+        baseline_accuracy = fitted.baseline() if (reproducible if baseline is None else baseline) else None
         if folder is not None:
             title = f"Privacy of the {name} model"
             write_report(ledger, folder / REPORT, delta=request.delta, title=title, claims=claims)
+        next(bar, None)
     trained = Trained(
         recipe=name,
         accuracy=fitted.accuracy,
-        baseline_accuracy=fitted.baseline() if (reproducible if baseline is None else baseline) else None,
+        baseline_accuracy=baseline_accuracy,
         claims=claims,
         settings=settings,
         seed=seed,
         reproducible=reproducible,
         seconds=time.perf_counter() - started,
         model=fitted,
-        repeated_steps=repeated_steps,
+        repeated_steps=ledger.history.repeated_steps(),
     )
     if folder is not None:
         _keep(folder, trained, about)
     return trained
+
+
+def written_files(folder: Path) -> dict[str, str]:
+    """Return what a finished run has written: the folder and the files in it, by name."""
+    files = {"folder": folder, "statement": folder / STATEMENT, "ledger": folder / LEDGER, "model": folder / MODEL}
+    return {name: str(path.resolve()) for name, path in {**files, "report": folder / REPORT}.items()}
+
+
+def after_interruption(folder: Path, resume: bool) -> str:
+    """Return in words how a run that was interrupted can go on: only what is true of the files in its folder."""
+    if not (folder / LEDGER).exists():
+        return "Interrupted before training began. Public features so far are kept; start the same command again."
+    if (folder / MODEL).exists():
+        return f"Interrupted after the end of the run: its files are in {folder}."
+    return f"Interrupted. The same command{'' if resume else ' with --resume'} continues the run in {folder}."
 
 
 @dataclass(frozen=True)
@@ -235,7 +262,11 @@ def train_several(name: str, *, seeds: int, output: str | Path | None = None, **
 
 
 def _checked_folder(folder: Path, resume: bool) -> Path:
-    """Return the folder of a run. Raises InvalidInputError if it has another run, or none to resume."""
+    """Return the folder of a run. Raises InvalidInputError if it has another run, or none to resume.
+
+    Raises LedgerError if another process is training in it.
+    """
+    check_not_written(folder / LEDGER)
     if (folder / MODEL).exists():
         raise refuse("output", str(folder), "a new folder: the run in this one is finished")
     if (folder / LEDGER).exists() != resume:

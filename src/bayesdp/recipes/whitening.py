@@ -132,6 +132,8 @@ def release_whitening(
             whitening = release_centre(x, sums, step=number, audit=audit)
         if path is not None:
             write_arrays(path, whitening.arrays(), {"run": ledger.run})
+    if path is not None and not path.exists():  # lost in a crash: the steps to come are taken without it
+        write_arrays(path, whitening.arrays(), {"run": ledger.run})
     return whitening
 
 

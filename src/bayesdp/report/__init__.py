@@ -1,7 +1,8 @@
 """The report: one page about a run, made from its ledger, for the person who decides.
 
 contents.py     everything the page says, as plain values
-cards.py        the three figures on its first screen
+first_screen.py the sentences, questions and people on its first screen
+pictures.py     its pictures of people and of a scale
 chart_data.py   the figures that its charts draw
 page.py         the page itself, with page.html, page.css and page.js
 live.py         one line about a run while it is training

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -35,18 +35,12 @@ def ranked(epsilons: FloatArray, shares: Sequence[float], gamma: float) -> Colum
 
 @dataclass(frozen=True)
 class ByDelta:
-    """Epsilon at each of D deltas: for everyone [D], and for S shares [S][D], ex-post and as an estimate.
-
-    ``everyone_distance`` bounds the total variation distance between outputs with and without a person; ``distance``
-    [S] estimates it for the shares. A guess from even odds succeeds with probability at most (1 + distance) / 2.
-    """
+    """Epsilon at each of D deltas: for everyone [D], and for S shares [S][D], ex-post and as an estimate."""
 
     deltas: list[float]
     everyone: Column
     ex_post: list[Column]
     estimate: list[Column]
-    everyone_distance: float = 1.0
-    distance: Column = field(default_factory=list[float | None])
 
 
 def by_delta(
@@ -58,22 +52,19 @@ def by_delta(
     """
     bound = guaranteed_clip_bound(ledger, figures.clip_bound)
     everyone: Column = [None] * len(deltas)
-    everyone_distance = 1.0
     if bound is not None:
         everyone = [_finite(epsilon) for epsilon in bound.epsilons(deltas)]
-        everyone_distance = min(1.0, float(bound.deltas(np.zeros(1), min(deltas))[0]))
     if not ledger.audit_records:
         nothing: list[Column] = [[None] * len(deltas) for _ in shares]
-        return ByDelta(list(deltas), everyone, nothing, nothing, everyone_distance)
+        return ByDelta(list(deltas), everyone, nothing, nothing)
     bounds = np.array([math.inf if epsilon is None else epsilon for epsilon in everyone])
     sure = [
         ranked(np.minimum(figures.ex_post_at(delta), most), shares, gamma)
         for delta, most in zip(deltas, bounds, strict=True)
     ]
-    estimates, distances = figures.estimates_at(deltas)
-    estimated = [ranked(column, shares, gamma) for column in np.minimum(estimates, bounds).T]
-    distance = ranked(np.minimum(distances, everyone_distance), shares, gamma)
-    return ByDelta(list(deltas), everyone, _turned(sure), _turned(estimated), everyone_distance, distance)
+    estimates = np.minimum(figures.estimates_at(deltas), bounds)
+    estimated = [ranked(column, shares, gamma) for column in estimates.T]
+    return ByDelta(list(deltas), everyone, _turned(sure), _turned(estimated))
 
 
 @dataclass(frozen=True)

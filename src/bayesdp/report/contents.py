@@ -16,9 +16,10 @@ from bayesdp.claims.everyone import ledger_caveats
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.risk import RunRisk
 from bayesdp.formatting import finite_or_none
-from bayesdp.ledger import StoredLedger
-from bayesdp.report.cards import Card, cards, lead
+from bayesdp.ledger import MEMORY, StoredLedger, lasting_seal
 from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_training, ranked
+from bayesdp.report.first_screen import FirstScreen, first_screen
+from bayesdp.report.summary import command_name
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
 
@@ -35,10 +36,9 @@ class Contents:
     """Everything the page shows, before it is laid out."""
 
     title: str
-    summary: str
     stamps: list[str]
     "What nobody may overlook: NOT FOR RELEASE, what weakens the claims, and notes of the ledger."
-    cards: list[Card]
+    first: FirstScreen
     facts: list[tuple[str, str]]
     claims: list[Claim]
     "All claims except those about groups, which have a table of their own."
@@ -73,7 +73,7 @@ def report_contents(
     title: str | None = None,
     claims: RunClaims | None = None,
 ) -> Contents:
-    """Collect everything the report shows about one run: claims, cards, tables.
+    """Collect everything the report shows about one run: first screen, claims, tables.
 
     ``claims`` are computed unless they are given. Raises InvalidInputError for a delta or gamma out of range, and for
     ``claims`` that are not ``ledger.claims(delta, gamma)`` of the ledger as it is now: others could show figures that
@@ -89,11 +89,13 @@ def report_contents(
         raise refuse("claims.seal", claims.seal, f"{ledger.seal}, the seal of the ledger: make the claims again")
     groups = _groups(claims)
     table = by_delta(ledger, claims.figures, sorted({*_DELTAS, request.delta}), SHARES, request.gamma)
+    name = command_name(ledger)
+    verify = None if ledger.path == MEMORY else f"bayesdp verify {name} --seal {lasting_seal(ledger)}"
+    first = first_screen(claims, verify=verify, ledger_name=name, configurations=_configurations(ledger.metadata))
     return Contents(
         title=title or _title(ledger),
-        summary=lead(claims),
-        stamps=[*_stamps(ledger), *ledger.notes],
-        cards=cards(claims, table, SHARES),
+        stamps=[*first.overview.stamps, *_stamps(ledger)],
+        first=first,
         facts=_facts(ledger),
         claims=replace(claims, groups={}).all(),
         risk=claims.risk,
@@ -104,7 +106,7 @@ def report_contents(
         over_training=over_training(ledger, claims.figures, request.delta, SHARES, request.gamma),
         groups=groups,
         groups_left_out=len(claims.groups) - len(groups),
-        reproduce=_reproduce(ledger, request, title),
+        reproduce=_reproduce(ledger, name, verify, request, title),
     )
 
 
@@ -119,13 +121,19 @@ def _stamps(ledger: StoredLedger) -> list[str]:
         "audit": "Figures for shares of people are only estimates",
         "shares": "Figures for shares of people are only estimates",
     }
-    seeded = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."
-    stamps = [
-        f'{weakened[caveat.weakens]}, even where it says "sure". The reason: {caveat.text}.'
+    return [
+        f"{weakened[caveat.weakens]}. The reason: {caveat.text}."
         for caveat in ledger_caveats(ledger)
         if caveat.weakens in weakened
     ]
-    return [seeded] * ("seeded" in ledger.history.caveats) + stamps
+
+
+def _configurations(metadata: Mapping[str, Any]) -> int | None:
+    """Return how many configurations were compared to choose the settings of a recipe; None if it is not noted."""
+    noted: Any = metadata
+    for name in ("settings", "tuning", "configurations"):
+        noted = cast("Mapping[str, Any]", noted).get(name) if isinstance(noted, Mapping) else None
+    return noted if isinstance(noted, int) and noted > 0 else None
 
 
 def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
@@ -197,14 +205,18 @@ def _groups(claims: RunClaims) -> list[dict[str, Any]]:
     return [line for line in lines if line in largest]
 
 
-def _reproduce(ledger: StoredLedger, request: ClaimRequest, title: str | None) -> list[tuple[str, str]]:
+def _reproduce(
+    ledger: StoredLedger, name: str, verify: str | None, request: ClaimRequest, title: str | None
+) -> list[tuple[str, str]]:
     shares = ",".join(f"{share:g}" for share in request.shares)
-    arguments = f"run.ledger --delta {request.delta!r} --gamma {request.gamma!r}"
+    arguments = f"{name} --delta {request.delta!r} --gamma {request.gamma!r}"
     titled = "" if title is None else f" --title {shlex.quote(title)}"
+    if verify is None:
+        return [("Ledger", "kept in memory only"), ("Run", ledger.run), ("Written by", f"bayesdp {__version__}")]
     return [
-        ("All claims", f"bayesdp claims {arguments} --shares {shares}"),
-        ("This page", f"bayesdp report {arguments}{titled} -o report.html"),
-        ("Is the ledger complete and unchanged?", f"bayesdp verify run.ledger --seal {ledger.seal}"),
+        ("All claims", f"bayesdp claims {arguments} --shares {shares} --all"),
+        ("This page again, to compare", f"bayesdp report {arguments}{titled} -o again.html"),
+        ("Is the ledger complete and unchanged?", verify),
         ("Run", ledger.run),
         ("Written by", f"bayesdp {__version__}"),
     ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import math
+import os
 import sys
 import time
+import weakref
 from collections.abc import Callable
 
 from bayesdp import validation
@@ -40,11 +44,13 @@ class LiveView:
         self._share, self._gamma = validation.probability("share", share), validation.probability("gamma", gamma)
         self._due = -math.inf
         self._line = ""
+        self._ended_at: int | None = None
+        "The number of steps in the last line that was ended."
 
-    def line(self) -> str:
-        """Return the figures in words: new ones if it is time for them, otherwise the previous ones."""
+    def line(self, *, last: bool = False) -> str:
+        """Return the figures in words: new ones if it is time for them or for the last line, else the previous ones."""
         started = self._clock()
-        if started >= self._due:
+        if last or started >= self._due:
             self._line = self._words()
             taken = self._clock() - started
             self._due = started + max(_SECONDS, taken / _PART)
@@ -52,15 +58,25 @@ class LiveView:
 
     def show(self) -> None:
         """Write the line over the previous one if stderr is a terminal; otherwise do nothing."""
+        if not sys.stderr.isatty():
+            return
+        _shown.add(self)
         before = self._line
-        if sys.stderr.isatty() and self.line() != before:
-            sys.stderr.write(f"\r\x1b[K{self._line}")
+        if self.line() != before:
+            columns = _columns()
+            fitting = self._line if len(self._line) < columns else self._line[: columns - 2] + "…"
+            sys.stderr.write(f"\r\x1b[K{fitting}")  # a line that wraps could not be written over
             sys.stderr.flush()
 
     def end(self) -> None:
-        """End the last line, so that it stays on the terminal."""
-        if sys.stderr.isatty() and self._line:
-            sys.stderr.write("\n")
+        """Leave a line with the figures of the last step on the terminal, if any line was shown; else do nothing.
+
+        Steps after that begin a new line. What is shown and never ended is ended when the program exits.
+        """
+        if self in _shown and self._ended_at != self._ledger.steps and sys.stderr.isatty():
+            self._ended_at = self._ledger.steps
+            sys.stderr.write(f"\r\x1b[K{self.line(last=True)}\n")
+            sys.stderr.flush()
 
     def _words(self) -> str:
         steps = self._ledger.steps
@@ -77,6 +93,25 @@ class LiveView:
             words += f", {_figure(min(sure, everyone))}{about} for {percent(self._share)} of people"
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
         return f"{words} (delta {self._delta:g}){seeded}"
+
+
+_shown: weakref.WeakSet[LiveView] = weakref.WeakSet()
+"""The views that have written to the terminal."""
+
+
+@atexit.register
+def _end_all() -> None:
+    for view in list(_shown):
+        with contextlib.suppress(Exception):  # the program is ending, perhaps because of an error that was reported
+            view.end()
+
+
+def _columns() -> int:
+    """Return the width of the terminal on stderr; 80 if it does not tell."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def _figure(epsilon: float) -> str:

@@ -27,7 +27,7 @@
   const charts = {
     shares: () => {
       const { shares, ex_post, estimate: guessed, everyone: worst } = data.shares, x = shares.map((share) => 100 * share);
-      return [[line("everyone: the ceiling", [0, 100], [worst, worst], { ...everyone(), mode: "lines" }), line("sure for this run", x, ex_post, sure("solid")), line("estimate", x, guessed, estimate("solid"))],
+      return [[line("everyone: the ceiling", [0, 100], [worst, worst], { ...everyone(), mode: "lines" }), line("sure for people not used", x, ex_post, sure("solid")), line("estimate", x, guessed, estimate("solid"))],
         layout(axis("share of people (%)", { range: [0, 100] }), axis("epsilon at most", { rangemode: "tozero" }))];
     },
     training: () => {
@@ -84,19 +84,23 @@
   typed.addEventListener("change", () => {
     // The largest delta in the table that is not above what was typed: the safe side.
     const wanted = Number(typed.value), deltas = data.by_delta.deltas;
-    const nearest = wanted > 0 ? deltas.findLastIndex((delta) => delta <= wanted * (1 + 1e-9)) : -1;
+    const nearest = wanted > 0 && wanted < 1 ? deltas.findLastIndex((delta) => delta <= wanted * (1 + 1e-9)) : -1;
     typed.setAttribute("aria-invalid", String(nearest < 0));
-    if (nearest >= 0) move(nearest); else document.getElementById("delta-figures").textContent = "No figures for this delta; the smallest is " + deltas[0] + ".";
+    if (nearest >= 0) move(nearest); else document.getElementById("delta-figures").textContent = "No figures for this delta; those in the table are from " + deltas[0] + " to " + deltas[deltas.length - 1] + ".";
   });
   document.getElementById("slider-form").addEventListener("submit", (event) => event.preventDefault());
   figures();
   drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  // Paper is narrow, and nobody can unfold details on it.
+  // Two pages are printed unless all are asked for. Paper is narrow, and nobody can unfold details on it.
+  const everything = document.getElementById("print-all");
+  const all = () => document.body.classList.toggle("everything", everything.checked);
+  everything.addEventListener("change", all);
+  all(); // browsers remember what was ticked before the page was loaded again
   const folded = [...document.querySelectorAll("details:not([open])")];
   addEventListener("beforeprint", () => {
     folded.forEach((details) => (details.open = true));
-    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 300 }); });
+    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 250 }); });
   });
   addEventListener("afterprint", () => {
     folded.forEach((details) => (details.open = false));

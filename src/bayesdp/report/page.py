@@ -14,17 +14,12 @@ from importlib import resources
 from typing import Any
 
 from bayesdp.claims.risk import MEANING, RiskClaim
-from bayesdp.claims.statement import statement
 from bayesdp.formatting import confidence, percent, percent_digits, round_up
 from bayesdp.guarantees.trade_off import FALSE_POSITIVE_RATES
 from bayesdp.optional import needs
 from bayesdp.report.chart_data import Column
 from bayesdp.report.contents import SHARES, Contents
-
-_ABOVE = (
-    "What is sure for one run is a stricter statement than the ceiling and may lie above it; those people are covered "
-    "by the ceiling."
-)
+from bayesdp.report.pictures import dots, dots_in_words, scale
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,9 @@ def render(page: Contents) -> str:
     return environment.from_string(_file("page.html")).render(
         page=page,
         charts=_charts(page),
-        statement=statement(page.claims),
+        dots=dots(page.first.bands),
+        people_alt=dots_in_words(page.first.bands),
+        scale=None if page.first.figure is None else scale(page.claims[0].epsilon),
         risk_meaning=MEANING,
         risk_heads=[
             "",
@@ -134,13 +131,14 @@ def _shares(page: Contents) -> Chart:
     return Chart(
         "shares",
         "Epsilon by share of people",
-        "Most people leave fewer traces than the worst case allows for. The ceiling holds for everyone. The other two "
-        "lines show what is sure for the run that took place, and an estimate: what its privacy would be if the "
-        f"exposures had been fixed beforehand. {_ABOVE} Each point holds by itself with {confidence(page.gamma)} "
-        "confidence; they need not all hold together.",
+        "Where a line lies below the ceiling, that share of people reveals less than the worst case allows for; the "
+        "ceiling, the guarantee, holds for everyone. One line is what is sure in this run for people like the audit "
+        "set whose data was not used, the other an estimate whether it was used or not: what the privacy would be if "
+        f"the exposures had been fixed beforehand. Each point holds by itself with {confidence(page.gamma)} "
+        "confidence.",
         f"Epsilon by share of people. Everyone: {_figure(table['everyone'])}. Half: sure "
         f"{_figure(table['ex_post'][half])}, estimate {_figure(table['estimate'][half])}.",
-        ["share of people", "sure for this run", "estimate"],
+        ["share of people", "sure for people not used", "estimate"],
         lines,
     )
 
@@ -152,8 +150,9 @@ def _training(page: Contents) -> Chart:
     return Chart(
         "training",
         "Epsilon over training",
-        f"Every step costs a little. {_ABOVE} Figures before the last step are computed from what the ledger kept at "
-        "these points, rounded up.",
+        "Every step costs a little; the lines end at the figures of the statement. The guarantee of a plan is level, "
+        "because it holds whenever training ends. Figures before the last step are computed from what the ledger kept "
+        "at these points, rounded up.",
         f"Epsilon over {run.steps[-1] if run.steps else 0} steps; for everyone it ends at "
         f"{_figure(run.everyone[-1] if run.everyone else None)}.",
         ["step", *heads],
@@ -171,7 +170,7 @@ def _exposure(page: Contents) -> Chart:
         "Exposure is the norm of a person's gradient divided by the noise. The chart shows, for shares of people, the "
         "exposure from the beginning up to each step as a percentage of the most that clipping allows (the root of "
         "the cost so far over the highest possible cost, about the root mean square of the norms), and how many norms "
-        "were clipped since the previous point. Low lines mean that most people contribute little.",
+        "were clipped since the previous point. A low line means that so many people contribute little.",
         f"Exposure of audit records over training. At the end, half are at {last[0]} or less of what is possible, "
         f"99 % at {last[2]} or less; norms clipped: {last[3]}.",
         ["step", "half at most", "90 % at most", "99 % at most", "norms clipped"],
@@ -190,9 +189,9 @@ def _delta(page: Contents) -> Chart:
     return Chart(
         "delta",
         "Epsilon against delta",
-        "delta is the probability that the guarantee may fail: a smaller delta means a larger epsilon. Move the "
+        "delta is the probability, for each person, that more is revealed: a smaller delta, a larger epsilon. Move the "
         "slider, or type a delta: the next smaller one in the table is used, so that the figures stay on the safe "
-        f"side. {_ABOVE}",
+        "side.",
         f"Epsilon for deltas from {table.deltas[0]:g} to {table.deltas[-1]:g}; for everyone "
         f"{_figure(table.everyone[place])} at {page.delta:g}.",
         heads,

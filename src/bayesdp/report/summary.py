@@ -1,9 +1,14 @@
-"""A ledger in figures: what ``bayesdp show`` prints. Nothing comes from training members unless it is requested."""
+"""A ledger in figures: what ``bayesdp show`` prints, and a notebook shows.
+
+Nothing comes from training members unless it is requested.
+"""
 
 from __future__ import annotations
 
 import math
+import shlex
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +17,7 @@ from bayesdp import validation
 from bayesdp.claims.everyone import guaranteed_worst_case
 from bayesdp.claims.rounding import rounding_added
 from bayesdp.formatting import finite_or_none, round_up
-from bayesdp.ledger import StoredLedger, Stretch
+from bayesdp.ledger import StoredLedger, Stretch, lasting_seal
 from bayesdp.validation import FloatArray
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99, 1.0)
@@ -26,6 +31,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
     """
     history, delta = ledger.history, validation.probability("delta", delta)
     stretches = [_stretch(stretch) for stretch in history.stretches]
+    shown = len(stretches) if len(stretches) <= _MOST_STRETCHES + 1 else _MOST_STRETCHES  # never "and 1 more"
     values: dict[str, Any] = {
         "ledger": ledger.path,
         "run": ledger.run,
@@ -38,10 +44,10 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
         "steps": history.steps,
         "first_step": _time(history.first_time),
         "last_step": _time(history.last_time),
-        "seal": ledger.seal,
+        "seal": lasting_seal(ledger),
         "worst_case": guaranteed_worst_case(ledger, delta).to_dict(),
-        "settings": stretches[:_MOST_STRETCHES],
-        "settings_left_out": max(0, len(stretches) - _MOST_STRETCHES),
+        "settings": stretches[:shown],
+        "settings_left_out": len(stretches) - shown,
         "audit": _audit(ledger, delta),
     }
     if private:
@@ -51,34 +57,46 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
 
 def words(values: dict[str, Any]) -> str:
     """Return the most important figures of a ``summary`` as lines of text."""
+    (path, what), *others = table(values)
+    return "\n".join([f"{path}: {what}", *(f"  {name}: {value}" if name else f"  {value}" for name, value in others)])
+
+
+def table(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the same as lines (name, value), the file first; a value that says it all has an empty name."""
     worst = values["worst_case"]
     epsilon = "none" if worst["epsilon"] is None else f"{round_up(worst['epsilon'], 4)} at delta = {worst['delta']:g}"
     lines = [
-        f"{values['ledger']}: {values['steps']} steps, created {values['created']}",
-        *(f"  {note}" for note in values["notes"]),
-        f"  for everyone: epsilon = {epsilon} ({worst['accountant']})",
+        (str(values["ledger"]), f"{values['steps']} steps, created {values['created']}"),
+        *(("", str(note)) for note in values["notes"]),
+        ("for everyone", f"epsilon = {epsilon} ({worst['accountant']})"),
     ]
     for stretch in values["settings"]:
         clip = "no clip" if stretch["clip"] is None else f"clip {stretch['clip']:g}"
         last = stretch["first"] + stretch["steps"] - 1
         where = f"steps {stretch['first']} to {last}"
-        lines.append(f"  {where}: noise {stretch['noise_std']:g}, {clip}, sampling rate {stretch['sample_rate']:g}")
+        lines.append((where, f"noise {stretch['noise_std']:g}, {clip}, sampling rate {stretch['sample_rate']:g}"))
     if values["settings_left_out"]:
-        lines.append(f"  ... and {values['settings_left_out']} more changes of settings")
+        lines.append(("", f"... and {values['settings_left_out']} more changes of settings"))
     audit = values["audit"]
     if audit["records"]:
         shown = {q: "infinite" if e is None else round_up(e) for q, e in audit["exposure_quantiles"].items()}
         used = values["audit_used_for"]
         used_for = "" if used is None else f"; used for: {used}, so what rests on them is an estimate"
-        lines.append(f"  {audit['records']} audit records, norms at {audit['steps']} steps{used_for}")
-        lines.append("  exposure: " + ", ".join(f"{float(q):.0%} up to {e}" for q, e in shown.items()))
+        lines.append(("", f"{audit['records']} audit records, norms at {audit['steps']} steps{used_for}"))
+        lines.append(("exposure", ", ".join(f"{float(q):.0%} up to {e}" for q, e in shown.items())))
         if audit["share_clipped"] is not None:
-            lines.append(f"  above the clip bound: {audit['share_clipped']:.1%} of their norms")
+            lines.append(("above the clip bound", f"{audit['share_clipped']:.1%} of their norms"))
         if audit["rounding_at_most"] is not None:
-            lines.append(f"  rounding added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon")
+            lines.append(("", f"rounding added at most {round_up(100 * audit['rounding_at_most'], 2)} % to epsilon"))
     else:
-        lines.append("  no audit records: the worst case is all that can be claimed")
-    return "\n".join(lines)
+        lines.append(("no audit records", "the worst case is all that can be claimed"))
+    return lines
+
+
+def command_name(ledger: StoredLedger) -> str:
+    """Return the name of the ledger's file as a command takes it in the folder of the file, quoted for a shell."""
+    name = Path(ledger.path).name
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
 def _stretch(stretch: Stretch) -> dict[str, Any]:

@@ -26,13 +26,12 @@ FILES = {
 
 
 def folder_of(name: str, data: Path) -> Path:
-    """Return the folder of one data set inside ``data``. Raises InvalidInputError that names a missing file."""
+    """Return the folder of one data set inside ``data``. Raises InvalidInputError that names all missing files."""
     folder = data / name
     if missing := [file for file in FILES[name] if not (folder / file).is_file()]:
+        files = " and ".join(f"{name}/{file}" for file in missing)
         raise InvalidInputError(
-            f"data={str(data)!r}: expected {name}/{missing[0]} in it"
-            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}; "
-            "or leave it out to fetch the data from OpenML."
+            f"data={str(data)!r}: expected {files} in it; or leave it out to fetch the data from OpenML."
         )
     return folder
 

@@ -1,0 +1,315 @@
+"""A run in a few sentences: what was trained, what is guaranteed to whom, what is only estimated, what is not covered.
+
+Statement, report, model card and notebook show these sentences, so that no two of them can disagree. Everything else
+that may be said about a run (averages, the paper's figure, methods, groups) is in the claims themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from bayesdp.cautions import about_delta, about_epsilon
+from bayesdp.claims.claim import NO_BETTER, Claim
+from bayesdp.claims.request import ClaimRequest
+from bayesdp.claims.risk import RunRisk
+from bayesdp.claims.shares import NOT_USED, SAMPLED, ShareClaims
+from bayesdp.formatting import confidence, guesses, listed, percent, round_up
+from bayesdp.guarantees.worst_case import WorstCase
+from bayesdp.ledger import StoredLedger
+
+NO_AUDIT_SET = "there is no audit set, so nothing can be said about typical people."
+SEEDED = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."
+_MANY = {"row": "rows", "person": "people"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What a statement needs to know of a run besides its claims; all of it public."""
+
+    steps: int
+    training_records: int | None
+    unit: str
+    audit_records: int
+    audit_used_for: str | None
+    seeded: bool
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(ledger: StoredLedger) -> RunFacts:
+        """Read the facts from the ledger of the run."""
+        return RunFacts(
+            steps=ledger.steps,
+            training_records=ledger.training_records,
+            unit=ledger.unit,
+            audit_records=ledger.audit_records,
+            audit_used_for=ledger.audit_used_for,
+            seeded="seeded" in ledger.history.caveats,
+            notes=tuple(ledger.notes),
+        )
+
+
+class Summarised(Protocol):
+    """The claims that an overview is made of: ``RunClaims``."""
+
+    @property
+    def worst_case(self) -> WorstCase: ...
+    @property
+    def everyone(self) -> Claim: ...
+    @property
+    def anytime(self) -> Claim | None: ...
+    @property
+    def for_rows(self) -> Claim | None: ...
+    @property
+    def shares(self) -> tuple[ShareClaims, ...]: ...
+    @property
+    def members(self) -> tuple[Claim, ...]: ...
+    @property
+    def levels(self) -> tuple[Claim, ...]: ...
+    @property
+    def gate(self) -> tuple[Claim, ...]: ...
+    @property
+    def facts(self) -> RunFacts: ...
+    @property
+    def risk(self) -> RunRisk: ...
+    @property
+    def request(self) -> ClaimRequest: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The sentences, by what they are about; every epsilon in them is rounded up.
+
+    Attributes:
+        stamps: What nobody may overlook, such as NOT FOR RELEASE.
+        trained: Steps, records, delta and unit.
+        everyone: What is guaranteed to everyone, or why nothing is.
+        guessing: The same in natural frequencies; None if nothing is guaranteed.
+        anytime: What holds for this run however its steps were chosen; None where a plan or budget covers that.
+        members: What is sure, in the run that took place, for the people trained on; None without an audit set.
+        left_out: The same for people like those in the audit set, who were left out; why there is nothing without one.
+        estimate: What is estimated for shares of people, and not guaranteed; None without an audit set.
+        several_rows: What is guaranteed to a person with several rows, if it was asked for.
+        gate: What the gate gives that was declared before the run, if there is one.
+        not_covered: Whom and what none of it covers, a phrase each.
+        rests_on: What it assumes, a phrase each.
+        cautions: What a reader should know before using it, a sentence each.
+    """
+
+    stamps: tuple[str, ...]
+    trained: str
+    everyone: str
+    guessing: str | None
+    anytime: str | None
+    members: str | None
+    left_out: str
+    estimate: str | None
+    several_rows: str | None
+    gate: str | None
+    not_covered: tuple[str, ...]
+    rests_on: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return (label, sentences) for everything that is said, in the order of a statement."""
+        guarantee = " ".join(text for text in (self.everyone, self.guessing, self.anytime) if text)
+        named = [
+            ("Trained", self.trained),
+            ("Guarantee for everyone", guarantee),
+            ("This run, people whose data was used", self.members),
+            ("This run, people whose data was not used", self.left_out),
+            ("Estimated, not guaranteed", self.estimate),
+            ("Several rows", self.several_rows),
+            ("Gate", self.gate),
+            ("Not covered", _listing(self.not_covered)),
+            ("It rests on", _listing(self.rests_on)),
+            *(("Caution", sentence) for sentence in self.cautions),
+        ]
+        return [(label, text) for label, text in named if text]
+
+    def statement(self) -> str:
+        """Return all of it as text, one labelled line each."""
+        return "\n".join([*self.stamps, *(f"{label}: {text}" for label, text in self.lines())])
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return the same as lines (name, value) of a table, the guarantee first."""
+        trained, guarantee, *others = self.lines()
+        return [guarantee, trained, *others, *(("Not to be overlooked", stamp) for stamp in self.stamps)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sentences as plain values for JSON."""
+        return asdict(self)
+
+
+def overview(claims: Summarised) -> Overview:
+    """Sum up the claims of a run."""
+    facts, everyone = claims.facts, claims.everyone
+    return Overview(
+        stamps=((SEEDED,) if facts.seeded else ()) + facts.notes,
+        trained=_trained(facts, everyone.delta),
+        everyone=_everyone(everyone, claims.worst_case.basis),
+        guessing=_guessing(claims),
+        anytime=_anytime(claims.anytime),
+        members=_members(claims) if claims.members else None,
+        left_out=_left_out(claims.shares, facts) if facts.audit_records else NO_AUDIT_SET,
+        estimate=_estimate(claims.shares, everyone) if claims.shares else None,
+        several_rows=_several_rows(claims),
+        gate=claims.gate[0].headline(with_kind=True) if claims.gate else None,
+        not_covered=tuple(_not_covered(claims)),
+        rests_on=tuple(_rests_on(claims)),
+        cautions=tuple(_cautions(claims)),
+    )
+
+
+def _trained(facts: RunFacts, delta: float) -> str:
+    records = "" if facts.training_records is None else f" on {facts.training_records:,} {_MANY[facts.unit]}"
+    unit = "One row counts as one person." if facts.unit == "row" else "Each record is one person."
+    steps = "1 step" if facts.steps == 1 else f"{facts.steps:,} steps"
+    return f"{steps}{records}, at delta = {round_up(delta)}{_one_in(delta)}. {unit}"
+
+
+def _one_in(delta: float) -> str:
+    """Return a small probability as "1 in 100,000", which is at least the probability."""
+    return f" (1 in {math.floor(1 / delta * (1 + 1e-12)):,})" if delta < 0.1 else ""
+
+
+def _everyone(claim: Claim, basis: str | None) -> str:
+    if math.isinf(claim.epsilon):
+        return f"none, because {claim.reason}."
+    figure = round_up(claim.epsilon)
+    if claim.kind != "proved":
+        return f"none. It is estimated at epsilon = {figure}, and the true value may be higher."
+    proved = f"proved for {basis}" if basis else f"proved {claim.condition}" if claim.condition else "proved"
+    return f"epsilon at most {figure} ({proved})."
+
+
+def _guessing(claims: Summarised) -> str | None:
+    risk = claims.risk.everyone.risk
+    if risk is None or claims.everyone.kind != "proved":
+        return None
+    often = guesses((1 + risk.advantage) / 2)
+    return (
+        "Someone who knows everything else, starts from even odds and guesses from the model whether a person was in "
+        f"the data is right at most {often}."
+    )
+
+
+def _anytime(claim: Claim | None) -> str | None:
+    if claim is None or math.isinf(claim.epsilon) or claim.kind != "ex-post":
+        return None
+    return f"However steps and settings were chosen, epsilon is at most {round_up(claim.epsilon)} for this run."
+
+
+def _left_out(pairs: Sequence[ShareClaims], facts: RunFacts) -> str:
+    claims = [pair.ex_post for pair in pairs]
+    parts: list[str] = []
+    if sure := _distinct([claim for claim in claims if _sure(claim)]):
+        figures = [f"{_share(claim)} at most {round_up(claim.epsilon)}" for claim in sure]
+        figures[0] = figures[0].replace(" at most", " have epsilon at most")
+        parts.append(
+            f"of people like the {facts.audit_records:,} in the audit set, at least {listed(figures)}, with "
+            f"{confidence(sure[0].gamma)} confidence."
+        )
+    if doubtful := [claim for claim in claims if _doubtful(claim)]:
+        parts.append(f"nothing is sure for {_shares(doubtful)}, {_why_doubtful(facts)}.")
+    if no_better := [claim for claim in claims if claim.own_epsilon is not None]:
+        parts.append(f"for {_shares(no_better)} of them it is {NO_BETTER}.")
+    parts += [f"for {_share(claim)} there is no claim, because {claim.reason}." for claim in claims if claim.reason]
+    return _sentences(parts) or "no share was asked for."
+
+
+def _members(claims: Summarised) -> str:
+    members, facts = claims.members, claims.facts
+    sure = [claim for claim in members if _sure(claim)] or [claim for claim in claims.levels if _sure(claim)]
+    if sure := _distinct(sure):
+        figures = [f"{round_up(claim.epsilon)} ({percent(claim.share or 0)})" for claim in sure]
+        figures[0] = figures[0].replace("(", "(with a probability of at least ")
+        return f"the epsilon of a person is at most {listed(figures)}."
+    if any(_doubtful(claim) for claim in members):
+        return f"nothing is sure, {_why_doubtful(facts)}."
+    if all(claim.reason for claim in members):
+        return f"no claim, because {members[0].reason}."
+    return f"{NO_BETTER}."
+
+
+def _why_doubtful(facts: RunFacts) -> str:
+    used = facts.audit_used_for
+    return "only estimated (see what it rests on)" if used is None else f"because the audit set was used for: {used}"
+
+
+def _estimate(pairs: Sequence[ShareClaims], everyone: Claim) -> str:
+    most = round_up(everyone.epsilon)
+    finite = [pair.estimate for pair in pairs if math.isfinite(pair.estimate.epsilon)]
+    better = _distinct([claim for claim in finite if round_up(claim.epsilon) != most])
+    if not better:
+        return f"{NO_BETTER}."
+    figures = listed([f"{_share(claim)} about {round_up(claim.epsilon)}" for claim in better])
+    return f"epsilon of people like the audit set, whether their data was used or not: {figures}."
+
+
+def _several_rows(claims: Summarised) -> str | None:
+    claim = claims.for_rows
+    if claim is None:
+        return None
+    return f"for a person with up to {claims.request.rows} rows: {_everyone(claim, claims.worst_case.basis)}"
+
+
+def _not_covered(claims: Summarised) -> list[str]:
+    facts = claims.facts
+    return [
+        *(["people with more than one row"] if facts.unit == "row" and claims.for_rows is None else []),
+        "choosing settings, or the best of several models, by looking at the data",
+        *([f"the {facts.audit_records:,} audit people, on whom privacy was measured"] if facts.audit_records else []),
+        "what the model teaches about people in general, whether or not their data was used",
+    ]
+
+
+def _rests_on(claims: Summarised) -> list[str]:
+    """Return the assumptions of what is guaranteed, sure or estimated, each once."""
+    of_shares = [*(pair.ex_post for pair in claims.shares), *claims.members]
+    used = [claims.everyone, *(claim for claim in of_shares if _sure(claim) or _doubtful(claim))]
+    texts = dict.fromkeys(text for claim in used for text in claim.assumptions)
+    if SAMPLED in texts:  # which says more
+        texts.pop(NOT_USED, None)
+    return list(texts)
+
+
+def _cautions(claims: Summarised) -> list[str]:
+    facts, everyone, worst = claims.facts, claims.everyone, claims.worst_case
+    sentences = [worst.note] if worst.note and not worst.basis else []
+    return sentences + about_epsilon(everyone.epsilon) + about_delta(everyone.delta, facts.training_records)
+
+
+def _sure(claim: Claim) -> bool:
+    """Whether a claim is sure, and says more than the one for everyone."""
+    return claim.reason is None and claim.own_epsilon is None and claim.kind in ("proved", "ex-post")
+
+
+def _doubtful(claim: Claim) -> bool:
+    """Whether a claim would be sure but for a caveat of the run."""
+    return claim.reason is None and claim.own_epsilon is None and claim.kind not in ("proved", "ex-post")
+
+
+def _distinct(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims without those of a smaller share at the same figure, which say less."""
+    largest = {round_up(claim.epsilon): claim for claim in sorted(claims, key=lambda claim: claim.share or 0)}
+    return [claim for claim in claims if claim is largest[round_up(claim.epsilon)]]
+
+
+def _share(claim: Claim) -> str:
+    return "half" if claim.share == 0.5 else percent(claim.share or 0)
+
+
+def _shares(claims: Sequence[Claim]) -> str:
+    return listed([_share(claim) for claim in claims])
+
+
+def _listing(phrases: Sequence[str]) -> str:
+    return f"{'; '.join(phrases)}." if phrases else ""
+
+
+def _sentences(parts: Sequence[str]) -> str:
+    """Return sentences of which all but the first begin with a capital letter; the first follows a colon."""
+    return " ".join(part if number == 0 else part[0].upper() + part[1:] for number, part in enumerate(parts))
