@@ -242,9 +242,9 @@ class Ledger(StoredLedger):
     def report(self, path: str | Path, **options: Any) -> None:
         """Write the report about the run to ``path``: one HTML file, for the person who decides.
 
-        Options are those of ``bayesdp.report.write_report``: ``delta``, ``gamma``, ``title``, ``claims``. Nothing in it
-        comes from training members. Raises MissingLibraryError if plotly or jinja2 is missing, OSError if the file
-        cannot be written.
+        Options are those of ``bayesdp.report.write_report``: ``delta``, ``gamma``, ``title``, ``claims``, ``model``.
+        Nothing in it comes from training members. Raises MissingLibraryError if plotly or jinja2 is missing, OSError if
+        the file cannot be written.
         """
         from bayesdp.report import write_report  # takes time to import, and is needed only at the end of a run
 

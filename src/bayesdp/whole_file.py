@@ -44,6 +44,11 @@ def made_folder(name: str, folder: Path) -> Path:
     return folder
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes as ``write_whole`` does. Raises OSError if the file cannot be written."""
+    write_whole(path, lambda file: file.write(content))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text in UTF-8 as ``write_whole`` does. Raises OSError if the file cannot be written."""
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_bytes(path, text.encode())

@@ -111,6 +111,33 @@ def test_loud_people_have_what_everyone_has():
     assert said.estimate == "no better than for everyone."
 
 
+def test_shares_are_capped_by_what_everyone_left_out_has():
+    """With sampling, that is less than for everyone, and proved: no ex-post figure is shown above it."""
+    claims = RUNS["loud"]()
+    left_out = claims.left_out
+    assert left_out.epsilon < 0.95 * claims.everyone.epsilon
+    assert (left_out.direction, left_out.kind, left_out.for_whom()) == (
+        "record out",
+        "proved",
+        "For everyone who was left out",
+    )
+    for pair in claims.shares:
+        assert pair.ex_post.epsilon == left_out.epsilon < pair.ex_post.own_epsilon
+        assert pair.ex_post.headline().startswith("For at least")
+        assert "no better than for everyone who was left out" in pair.ex_post.headline()
+    figure = round_up(left_out.epsilon)
+    assert (
+        claims.overview().left_out
+        == f"for half, 90 % and 99 % of them it is at most {figure}, as for everyone left out."
+    )
+    assert claims.to_dict()["left_out"]["epsilon"] == left_out.epsilon
+    assert run(plan=PLAN, loudness=-6.0).left_out is not None
+    unsampled = Ledger()
+    unsampled.step(noise_std=2.0, sample_rate=1.0, clip=1.0, audit=np.full(600, 3.0))
+    assert unsampled.claims().left_out is None
+    assert "there is no figure below the one for everyone" in unsampled.claims().overview().left_out
+
+
 def test_several_rows_are_covered_when_they_are_asked_for():
     ledger = Ledger(plan=PLAN)
     for _ in range(40):

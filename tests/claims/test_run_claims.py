@@ -35,7 +35,8 @@ def test_the_list_begins_with_the_worst_case_and_every_claim_carries_it(run):
     assert all(claim.worst_case == everyone for claim in others)
     kinds = [claim.kind for claim in others]
     assert others[0] == run.claims().anytime  # without a plan
-    assert kinds[1:7] == ["ex-post", "estimate", "proved", "estimate", "proved", "estimate"]
+    assert others[1] == run.claims().left_out
+    assert kinds[2:8] == ["ex-post", "estimate", "proved", "estimate", "proved", "estimate"]
     assert kinds[-2:] == ["estimate", "model-based"]
     json.dumps([claim.to_dict() for claim in run.claims()], allow_nan=False)
 
@@ -48,7 +49,7 @@ def claims(run) -> RunClaims:
 def test_it_is_a_sequence_of_claims(claims):
     listed = list(claims)
     assert isinstance(claims, Sequence)
-    assert len(claims) == len(listed) == 3 + 6 + 18 + 3 + 2 + 1
+    assert len(claims) == len(listed) == 4 + 6 + 18 + 3 + 2 + 1
     assert all(isinstance(claim, Claim) for claim in listed)
     assert [claims[number] for number in range(len(claims))] == listed
     assert claims[-1] == listed[-1]
@@ -67,12 +68,12 @@ def test_names_are_positions(claims):
     pairs = [claims.share(share) for share in (0.5, 0.9, 0.99)]
     for name in ("north", "sea", "south"):
         pairs += [claims.share(share, group=name) for share in (0.5, 0.9, 0.99)]
-    named = [claims.everyone, claims.anytime, claims.for_rows]
+    named = [claims.everyone, claims.anytime, claims.left_out, claims.for_rows]
     for pair in pairs:
         named += [pair.ex_post, pair.estimate]
     assert list(claims) == [*named, *claims.members, claims.average, claims.bayesian, *claims.private]
     assert claims.gate == ()
-    assert [claim.share for claim in named[3:9]] == [0.5, 0.5, 0.9, 0.9, 0.99, 0.99]
+    assert [claim.share for claim in named[4:10]] == [0.5, 0.5, 0.9, 0.9, 0.99, 0.99]
     assert claims.share(0.9, group="sea").ex_post.group == "sea"
 
 
@@ -122,6 +123,7 @@ def test_plain_values_are_json(claims):
     values = json.loads(json.dumps(claims.to_dict(), allow_nan=False))
     assert set(values) == {
         *("statement", "worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
+        "left_out",
     }
     assert values["bayesian"]["epsilon"] == claims.bayesian.epsilon
     half = values["shares"][0]
@@ -139,13 +141,13 @@ def test_shares_are_order_statistics(run):
         compute_claims(run, ClaimRequest(gamma=0.05, shares=(0.3, 0.9))).shares, (0.3, 0.9), strict=True
     ):
         rank = order_statistic_rank(500, share, 0.05)
-        own, everyone = np.sort(figures.ex_post)[rank - 1], figures.worst_case
-        assert pair.ex_post.epsilon == min(own, everyone)
-        assert pair.ex_post.own_epsilon == (own if own > everyone else None)
+        own, left_out = np.sort(figures.ex_post)[rank - 1], run.claims().left_out.epsilon
+        assert left_out < figures.worst_case
+        assert pair.ex_post.epsilon == min(own, left_out)
+        assert pair.ex_post.own_epsilon == (own if own > left_out else None)
         assert pair.estimate.epsilon == np.sort(figures.estimates)[rank - 1]
-        assert pair.estimate.epsilon < pair.ex_post.epsilon
         assert pair.estimate.epsilon <= run.worst_case(1e-5).epsilon
-        assert pair.ex_post.direction == ("record out" if own <= everyone else "both")
+        assert pair.ex_post.direction == "record out"
         assert (pair.ex_post.samples, pair.ex_post.gamma) == (500, 0.05)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from bayesdp import InvalidInputError, Ledger
+from bayesdp import InvalidInputError, Ledger, Plan
 from bayesdp.estimators import order_statistic_rank
 
 STEP = {"noise_std": 8.0, "sample_rate": 1.0, "clip": 1.0}
@@ -38,6 +38,22 @@ def test_looks_share_gamma():
     assert "All 3 shares, at each of 20 looks, hold together with 99 % confidence." in both.statement(all=True)
     with pytest.raises(InvalidInputError, match="looks=0"):
         ledger_of().claims(looks=0)
+
+
+def test_looks_also_cover_members_levels_and_the_average():
+    plan = Plan(steps=5, **STEP)
+    ledger = Ledger(plan=plan)
+    for _ in range(5):
+        ledger.step(**STEP, audit=np.linspace(0.05, 0.3, 900))
+    once, often = ledger.claims(), ledger.claims(looks=5)
+    for before, after in zip(once.members, often.members, strict=True):
+        assert after.reason or after.epsilon > before.epsilon
+    assert not once.members[1].reason
+    assert [claim.epsilon for claim in often.levels] == [claim.epsilon for claim in once.levels]
+    for before, after in zip(once.levels, often.levels, strict=True):
+        assert 1 - after.share == pytest.approx(5 * (1 - before.share), abs=6e-3)
+    assert often.average.gamma == pytest.approx(0.01 / 5)
+    assert often.average.epsilon > once.average.epsilon
 
 
 def test_together_they_fail_as_rarely_as_is_said():

@@ -73,7 +73,9 @@ def test_the_output_file_is_the_printed_json(tmp_path):
 def test_account(norms):
     result = run(*account(norms, "--json"))
     values = strict_json(result.stdout)
-    assert set(values) == {"statement", "worst_case", "bayesian", "shares", "members", "levels", "average", "risk"}
+    assert set(values) == {
+        *("statement", "worst_case", "bayesian", "shares", "left_out", "members", "levels", "average", "risk"),
+    }
     assert values["bayesian"]["kind"] == "model-based"
     assert values["bayesian"]["epsilon"] > 0
     assert values["bayesian"]["lambda"] >= 1
@@ -163,6 +165,7 @@ def test_account_as_json(folder):
     values = strict_json(run(*account(folder / "norms.npy", *options)).stdout)
     assert set(values) == {
         *("statement", "worst_case", "bayesian", "shares", "members", "levels", "average", "groups", "rows", "risk"),
+        "left_out",
     }
     half, ninety, all_but = values["shares"]
     assert set(half) == {

@@ -1,6 +1,12 @@
 """A record at the clip bound in every step: the worst case of many settings."""
 
+import math
+
+import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from bayesdp import InvalidInputError
 from bayesdp.guarantees.clip_bound import ClipBound, worst_case_of_many
@@ -30,3 +36,35 @@ def test_epsilons_at_several_deltas_are_those_at_each():
     together = bound.epsilons([1e-6, 1e-4])
     assert together[0] > together[1]
     assert together == pytest.approx([bound.epsilon(1e-6), bound.epsilon(1e-4)], rel=1e-3)
+
+
+@pytest.mark.parametrize(("exposure", "rate"), [(1.0, 0.1), (0.3, 0.5), (2.0, 0.3), (0.1, 0.9)])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+def test_one_step_for_somebody_left_out_is_exact(exposure, rate, delta):
+    """H(0 || mixture) is reached by the outputs below a threshold, where the density of the mixture is least."""
+
+    def most(epsilon):
+        threshold = (math.log((math.exp(-epsilon) - 1 + rate) / rate) + exposure**2 / 2) / exposure
+        mixture = (1 - rate) * norm.cdf(threshold) + rate * norm.cdf(threshold - exposure)
+        return norm.cdf(threshold) - math.exp(epsilon) * mixture
+
+    exact = brentq(lambda epsilon: most(epsilon) - delta, 0.0, -math.log1p(-rate) * (1 - 1e-9))
+    found = ClipBound.of([(1 / exposure, rate, 1)]).epsilons_out([delta])[0]
+    assert exact <= found <= exact * (1 + 2e-2)  # a single step shows the grid
+
+
+@pytest.mark.parametrize("steps", [[(1.4453, 1 / 11, 110)], [(1.2, 1 / 7, 21)], [(1.0, 0.01, 1000)]])
+def test_somebody_left_out_against_dp_accounting(steps):
+    [(noise, rate, count)] = steps
+    bound = ClipBound.of(steps)
+    pld = from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=1e-4).self_compose(count)
+    for delta in (1e-4, 1e-6):
+        expected = pld._pmf_add.get_epsilon_for_delta(delta)
+        found = bound.epsilons_out([delta])[0]
+        assert found == pytest.approx(expected, rel=2e-3)
+        assert found < 0.9 * bound.epsilons([delta])[0]
+
+
+def test_without_sampling_both_directions_are_equal():
+    bound = ClipBound.of([(4.0, 1.0, 10)])
+    assert np.array_equal(bound.epsilons_out([1e-5, 1e-3]), bound.epsilons([1e-5, 1e-3]))

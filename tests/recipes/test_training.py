@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import hashlib
 import json
 import signal
 import subprocess
@@ -111,7 +112,9 @@ def test_the_program_prints_what_the_design_says(data, tmp_path):
     assert own == {"estimate"}
     assert "the number of training records is public" in (tmp_path / "out" / "statement.txt").read_text()
     assert "NOT FOR RELEASE" not in (tmp_path / "out" / "statement.txt").read_text()
-    assert load_file(tmp_path / "out" / "model.safetensors")["mean"].shape == (10,)
+    model = tmp_path / "out" / "model.safetensors"
+    assert load_file(model)["mean"].shape == (10,)
+    assert hashlib.sha256(model.read_bytes()).hexdigest() in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_experiments_are_stamped_everywhere(data, tmp_path):

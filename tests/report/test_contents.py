@@ -149,13 +149,27 @@ def test_training_computes_claims_once(tmp_path, counted):
 
 
 @pytest.mark.parametrize(
-    "options", [{"delta": 1e-6}, {"gamma": 0.05}, {"shares": (0.5, 0.9)}, {"joint": True}, {"private": True}]
+    ("options", "given"),
+    [
+        ({"delta": 1e-6}, {"delta": 1e-5}),
+        ({"gamma": 0.05}, {"gamma": 0.01}),
+        ({"shares": (0.5, 0.9)}, {}),
+        ({"joint": True}, {}),
+        ({"private": True}, {}),
+    ],
 )
-def test_claims_of_another_request_are_refused(tmp_path, options):
+def test_claims_of_another_request_are_refused(tmp_path, options, given):
     ledger = small_run(records=30)
     with pytest.raises(ValueError, match=r"claims=.*: expected ledger.claims\(delta=1e-05, gamma=0.01\)"):
-        write_report(ledger, tmp_path / "report.html", claims=ledger.claims(**options))
+        write_report(ledger, tmp_path / "report.html", claims=ledger.claims(**options), **given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_claims_bring_their_own_delta_and_gamma(tmp_path):
+    ledger = small_run(records=30)
+    write_report(ledger, tmp_path / "report.html", claims=ledger.claims(1e-6, 0.05))
+    write_report(ledger, tmp_path / "same.html", delta=1e-6, gamma=0.05)
+    assert (tmp_path / "report.html").read_text() == (tmp_path / "same.html").read_text()
 
 
 def test_claims_of_an_earlier_step_are_refused(tmp_path):

@@ -22,7 +22,7 @@ def test_guessing_succeeds_as_often_as_the_distance_of_outputs_says():
     for _ in range(9):
         ledger.step(noise_std=4.0, sample_rate=1.0, clip=1.0, audit=np.full(500, 0.4))
     first = report_contents(ledger).first
-    assert f"at most {guesses(norm.cdf(3 / 4 / 2))}." in first.overview.guessing
+    assert f"at most {guesses(norm.cdf(3 / 4 / 2))};" in first.overview.guessing
     assert f"about {guesses(norm.cdf(0.4 * 3 / 4 / 2))}:" in first.typical_guessing
 
 

@@ -126,7 +126,7 @@ def test_the_slider_shows_what_the_library_computes(page, run):
         for number, name in ((0, "half"), (1, "90 %"), (2, "99 %")):
             sure, estimate = round_up(table.ex_post[number][place]), round_up(table.estimate[number][place])
             if deltas[place] != 1e-5:
-                assert f"{name} of people: sure {sure}, estimate {estimate}" in shown
+                assert f"{name} of people: sure if not used {sure}, estimate {estimate}" in shown
         claims = run.claims(deltas[place])
         assert table.everyone[place] == pytest.approx(claims.everyone.epsilon, rel=2e-3)
         assert table.ex_post[2][place] == pytest.approx(claims.share(0.99).ex_post.epsilon, rel=1e-9)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bayesdp.opacus
-from bayesdp import InvalidInputError, Ledger, worst_case_of
+from bayesdp import InvalidInputError, Ledger, Plan, worst_case_of
 from opacus_runs import private_run
 
 MODES: dict[str, dict[str, Any]] = {
@@ -72,3 +72,48 @@ def test_a_ledger_that_exists_has_its_own_plan() -> None:
     run = private_run()
     with pytest.raises(InvalidInputError, match=r"steps=20: expected .*Ledger\.create\(plan="):
         bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger(), steps=20)
+
+
+def test_a_plan_that_the_first_step_would_leave_is_refused_at_once() -> None:
+    """Opacus draws at 0.1 rounded up to a multiple of 2^-24: its own sample_rate is too small for a plan."""
+    run = private_run(noise_multiplier=4.0)
+    for rate, noise, name in ((0.1, 4.0, "plan.sample_rate"), (0.2, 4.1, "plan.noise_std / plan.clip")):
+        ledger = Ledger(plan=Plan(steps=20, noise_std=noise, sample_rate=rate, clip=1.0))
+        with pytest.raises(InvalidInputError) as refused:
+            bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+        assert str(refused.value).startswith(f"{name}=")
+        assert not ledger.steps
+    allowed = float(str(refused.value).split("at most ")[1].split(",")[0])
+    ledger = Ledger(plan=Plan(steps=20, noise_std=allowed, sample_rate=0.2, clip=1.0))
+    bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    run.train(most=3)
+    assert ledger.claims().everyone.condition is None
+
+
+def test_whatever_a_ledger_declares_can_be_declared_with_watch(tmp_path: Any) -> None:
+    run = private_run(noise_multiplier=4.0)
+    path = tmp_path / "run.ledger"
+    declared = {"unit": "person", "data": "survey", "metadata": {"network": "small"}}
+    watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=path, steps=20, **declared)
+    run.train(most=2)
+    claims = watched.claims()
+    watched.close()
+    assert (watched.ledger.unit, watched.ledger.data, watched.ledger.metadata) == (
+        "person",
+        "survey",
+        declared["metadata"],
+    )
+    assert claims.everyone.condition is None
+    assert "Each record is one person." in claims.statement()
+
+
+def test_what_cannot_be_declared_is_refused_and_leaves_nothing(tmp_path: Any) -> None:
+    run = private_run()
+    path = tmp_path / "run.ledger"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'units'"):
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=path, units="person")
+    with pytest.raises(InvalidInputError, match="unit='people': expected"):
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=path, unit="people")
+    with pytest.raises(InvalidInputError, match=r"unit='person': expected .*Ledger\.create\(unit="):
+        bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger(), unit="person")
+    assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,12 @@ from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT, SAMPLED
 
+NOT_THE_MEAN = (
+    "It is not the mean of people's epsilons, but the epsilon at which delta, averaged over people, is as stated; the "
+    "people who are most exposed dominate that average."
+)
+"""What a reader of an average should know, here and in the paper's claim."""
+
 
 def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, everyone: Claim) -> Claim:
     """Return the claim that delta(epsilon), averaged over the population, is at most ``request.delta``.
@@ -44,4 +50,4 @@ def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, e
         return claim.without(f"{records} audit records do not support an average delta of {delta:g}")
     least = floor(estimator, records, figures.walk, figures.bounds, delta)
     note = f"No sample of {records} audit records could support an average epsilon below {least:.3g}."
-    return claim.with_figure(walked.epsilon, notes=(note,) if least else ())
+    return claim.with_figure(walked.epsilon, notes=(NOT_THE_MEAN, note) if least else (NOT_THE_MEAN,))

@@ -23,6 +23,7 @@ _KINDS: dict[Kind, str] = {
 }
 NO_BETTER = "no better than for everyone"
 """Where the claim for everyone is the smaller one and stands in the place of another."""
+_LEFT_OUT = " who was left out"
 _DIRECTIONS: dict[Direction, str] = {
     "both": "",
     "record in": "Record in: it bounds what the release reveals about someone who was in the data.",
@@ -90,7 +91,7 @@ class Claim:
         if self.group is not None:
             people += f" in group {self.group!r}"
         return {
-            "everyone": "For everyone",
+            "everyone": "For everyone" + _LEFT_OUT * (self.direction == "record out"),
             "share": f"For at least {percent(self.share or 0)} of {people}",
             "members": f"For a person trained on, with probability at least {percent(self.share or 0)}",
             "average": f"On average over {people}",
@@ -99,10 +100,14 @@ class Claim:
     def figure(self) -> str:
         """Return epsilon and delta as text, rounded up and never down; or why there is no figure."""
         if self.own_epsilon is not None:
-            return f"{NO_BETTER}, epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
+            return f"{self.no_better()}, epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
         if math.isinf(self.epsilon):
             return f"no claim at delta = {self.delta:g}: {self.reason}" if self.reason else "no finite epsilon"
         return f"epsilon = {round_up(self.epsilon)} at delta = {round_up(self.delta)}"
+
+    def no_better(self) -> str:
+        """Return in words whose claim stands in the place of this one: that of everyone, or of everyone left out."""
+        return NO_BETTER + _LEFT_OUT * (self.direction == "record out")
 
     def statement(self) -> str:
         """Return the claim in sentences, with its caveats, followed by the worst case."""
@@ -121,7 +126,17 @@ class Claim:
         kind = f"{self.kind} {self.condition}" if self.condition else self.kind
         how = f"{kind}; {self.method}" if with_kind or self.condition else self.method
         private = " Private: computed from training members, not for release." if self.private else ""
-        return f"{self.for_whom()}{surely}: {self.figure()}" + ("." if self.reason else f" ({how}).") + private
+        return (
+            f"{self.for_whom()}{surely}: {self.figure()}"
+            + ("." if self.reason else f" ({how}).{self._above()}")
+            + private
+        )
+
+    def _above(self) -> str:
+        """Return a sentence for a figure above the one for everyone, which by its method is only weaker."""
+        if self.audience == "everyone" or self.worst_case is None or self.epsilon <= self.worst_case.epsilon:
+            return ""
+        return f" The guarantee for everyone is smaller, {round_up(self.worst_case.epsilon)}, and holds for them too."
 
     def _caveats(self) -> list[str]:
         parts = [self._kind_words()]
@@ -135,6 +150,8 @@ class Claim:
 
     def _kind_words(self) -> str:
         words = _KINDS[self.kind]
+        if self.kind == "estimate" and self.gamma:
+            words += " The confidence is about who happened to be in the audit set, and about nothing else."
         return words if self.condition is None else f"{words.removesuffix('.')}, {self.condition}."
 
     def __str__(self) -> str:
@@ -147,12 +164,13 @@ class Claim:
             reason = "the noise is too small for these norms"
         return replace(self, epsilon=epsilon, reason=reason, **changes)
 
-    def capped(self) -> Claim:
+    def capped(self, guaranteed: Claim | None = None) -> Claim:
         """Return the claim, or what is claimed for everyone in its place if that epsilon is smaller.
 
-        The smaller one is a claim of its own, so nothing that this claim assumes is needed for it.
+        That is ``guaranteed``, if given, otherwise ``worst_case``. The smaller one is a claim of its own, so nothing
+        that this claim assumes is needed for it.
         """
-        everyone = self.worst_case
+        everyone = guaranteed or self.worst_case
         if everyone is None or not everyone.epsilon < self.epsilon:
             return self
         return replace(

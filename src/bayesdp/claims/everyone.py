@@ -13,7 +13,9 @@ from bayesdp.claims.gate import UNSEEN
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
 from bayesdp.claims.shares import NOT_USED, SAMPLED
 from bayesdp.claims.spending import BudgetBound, Spending
+from bayesdp.formatting import round_up
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
+from bayesdp.guarantees.trade_off import Guarantee
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
@@ -195,6 +197,20 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
         reason=(worst.reason or "the noise is too small") if math.isinf(worst.epsilon) else None,
     )
     return resting_on(claim, caveats)
+
+
+def left_out_claim(bound: Guarantee | None, everyone: Claim) -> Claim | None:
+    """Return what is guaranteed to everyone who was left out of the data; None if it is no less than for everyone.
+
+    ``bound`` is the one behind ``everyone``, whose kind, condition and assumptions it shares. It bounds how surely the
+    release shows that somebody was left out: one of the two directions that the claim for everyone covers.
+    """
+    if bound is None or math.isinf(everyone.epsilon):
+        return None
+    epsilon = float(bound.epsilons_out([everyone.delta])[0])
+    if round_up(min(epsilon, everyone.epsilon)) == round_up(everyone.epsilon):
+        return None
+    return replace(everyone, epsilon=epsilon, direction="record out", method="PLD", worst_case=everyone)
 
 
 def resting_on(claim: Claim, caveats: Sequence[Caveat]) -> Claim:

@@ -54,8 +54,12 @@ def member_claims(
     shares: Sequence[float],
     delta: float,
     worst_case: Claim,
+    looks: int = 1,
 ) -> tuple[Claim, ...]:
-    """Return for each share what holds for a random member with that probability; ``bound`` is that of everyone."""
+    """Return for each share what holds for a random member with that probability; ``bound`` is that of everyone.
+
+    With several ``looks``, it is the probability that this holds at all of them, by the union bound.
+    """
     records = len(figures.ex_post_in)
     claim = Claim(
         epsilon=math.inf,
@@ -78,18 +82,21 @@ def member_claims(
     ordered = np.sort(figures.ex_post_in)
     listed: list[Claim] = []
     for share in shares:
-        ranks = np.flatnonzero(with_them <= 1 - share)
+        ranks = np.flatnonzero(with_them * looks <= 1 - share)
         figure = ordered[ranks[0]] if len(ranks) else math.inf
         named = claim.with_figure(float(figure), share=share)
         listed.append(named.capped() if len(ranks) else named.without(_TOO_FEW))
     return tuple(listed)
 
 
-def level_claims(figures: RecordFigures, planned: ClipBound, delta: float, worst_case: Claim) -> tuple[Claim, ...]:
+def level_claims(
+    figures: RecordFigures, planned: ClipBound, delta: float, worst_case: Claim, looks: int = 1
+) -> tuple[Claim, ...]:
     """Return what holds at each of ``LEVELS`` of the plan: its epsilon, and how probably a random member keeps to it.
 
-    Only levels that more than half of the members keep to are claimed. Where the plan has no sampling, a level is a sum
-    of squared exposures; a run that sampled nevertheless counts other costs, and nothing is claimed.
+    With several ``looks``, it is the probability that this holds at all of them, by the union bound. Only
+    levels that more than half of the members keep to are claimed. Where the plan has no sampling, a level is a sum of
+    squared exposures; a run that sampled nevertheless counts other costs, and nothing is claimed.
     """
     if planned.unsampled and not figures.unsampled:
         return ()
@@ -101,7 +108,7 @@ def level_claims(figures: RecordFigures, planned: ClipBound, delta: float, worst
         epsilon = _epsilon_of(planned, budget, delta)
         epsilons = np.linspace(0.0, 2 * epsilon, _POINTS)
         deltas = _deltas_of(planned, budget, epsilons)
-        most = float(probability_with(np.array((exceed + 1) / (records + 1)), epsilons, deltas))
+        most = looks * float(probability_with(np.array((exceed + 1) / (records + 1)), epsilons, deltas))
         claim = Claim(
             epsilon=epsilon,
             delta=delta,

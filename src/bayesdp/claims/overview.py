@@ -21,7 +21,10 @@ from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import StoredLedger
 
 NO_AUDIT_SET = "there is no audit set, so nothing can be said about typical people."
-SEEDED = "NOT FOR RELEASE: the noise came from a given seed, and whoever knows the seed can subtract the noise."
+SEEDED = (
+    "NOT FOR RELEASE: the random noise that hides people came from a given number, the seed. Whoever knows the seed "
+    "can subtract the noise, and for them nothing below holds."
+)
 _MANY = {"row": "rows", "person": "people"}
 
 
@@ -149,7 +152,7 @@ def overview(claims: Summarised) -> Overview:
     return Overview(
         stamps=((SEEDED,) if facts.seeded else ()) + facts.notes,
         trained=_trained(facts, everyone.delta),
-        everyone=_everyone(everyone, claims.worst_case.basis),
+        everyone=_everyone(everyone, claims.worst_case.basis, facts),
         guessing=_guessing(claims),
         anytime=_anytime(claims.anytime),
         members=_members(claims) if claims.members else None,
@@ -175,14 +178,15 @@ def _one_in(delta: float) -> str:
     return f" (1 in {math.floor(1 / delta * (1 + 1e-12)):,})" if delta < 0.1 else ""
 
 
-def _everyone(claim: Claim, basis: str | None) -> str:
+def _everyone(claim: Claim, basis: str | None, facts: RunFacts) -> str:
     if math.isinf(claim.epsilon):
         return f"none, because {claim.reason}."
     figure = round_up(claim.epsilon)
     if claim.kind != "proved":
         return f"none. It is estimated at epsilon = {figure}, and the true value may be higher."
     proved = f"proved for {basis}" if basis else f"proved {claim.condition}" if claim.condition else "proved"
-    return f"epsilon at most {figure} ({proved})."
+    secret = ", against those who do not know the seed" if facts.seeded else ""
+    return f"epsilon at most {figure} ({proved}){secret}."
 
 
 def _guessing(claims: Summarised) -> str | None:
@@ -190,9 +194,10 @@ def _guessing(claims: Summarised) -> str | None:
     if risk is None or claims.everyone.kind != "proved":
         return None
     often = guesses((1 + risk.advantage) / 2)
+    everything = "everything else but the seed" if claims.facts.seeded else "everything else"
     return (
-        "Someone who knows everything else, starts from even odds and guesses from the model whether a person was in "
-        f"the data is right at most {often}."
+        f"Someone who knows {everything}, starts from even odds and guesses from the model whether a person was in "
+        f"the data is right at most {often}; this includes delta."
     )
 
 
@@ -215,23 +220,32 @@ def _left_out(pairs: Sequence[ShareClaims], facts: RunFacts) -> str:
     if doubtful := [claim for claim in claims if _doubtful(claim)]:
         parts.append(f"nothing is sure for {_shares(doubtful)}, {_why_doubtful(facts)}.")
     if no_better := [claim for claim in claims if claim.own_epsilon is not None]:
-        parts.append(f"for {_shares(no_better)} of them it is {NO_BETTER}.")
+        parts.append(f"for {_shares(no_better)} of them {_no_better(no_better[0])}.")
     parts += [f"for {_share(claim)} there is no claim, because {claim.reason}." for claim in claims if claim.reason]
     return _sentences(parts) or "no share was asked for."
 
 
 def _members(claims: Summarised) -> str:
     members, facts = claims.members, claims.facts
-    sure = [claim for claim in members if _sure(claim)] or [claim for claim in claims.levels if _sure(claim)]
-    if sure := _distinct(sure):
-        figures = [f"{round_up(claim.epsilon)} ({percent(claim.share or 0)})" for claim in sure]
-        figures[0] = figures[0].replace("(", "(with a probability of at least ")
-        return f"the epsilon of a person is at most {listed(figures)}."
+    levels = () if all(_sure(claim) for claim in members) else claims.levels
+    if sure := _distinct([claim for claim in (*members, *levels) if _sure(claim)]):
+        figures = [f"{round_up(claim.epsilon)} with {percent(claim.share or 0)}" for claim in sure]
+        figures[0] = figures[0].replace("with", "with a probability of at least")
+        rest = [claim for claim in members if claim.own_epsilon is not None]
+        more = f" With {listed([percent(claim.share or 0) for claim in rest])} {_no_better(rest[0])}." if rest else ""
+        return f"the epsilon of one of them, picked at random, is at most {listed(figures)}.{more}"
     if any(_doubtful(claim) for claim in members):
         return f"nothing is sure, {_why_doubtful(facts)}."
     if all(claim.reason for claim in members):
         return f"no claim, because {members[0].reason}."
     return f"{NO_BETTER}."
+
+
+def _no_better(claim: Claim) -> str:
+    """Return in words what holds where there is no figure below that of everyone, or of everyone left out."""
+    if claim.direction == "record out":
+        return f"it is at most {round_up(claim.epsilon)}, as for everyone left out"
+    return "there is no figure below the one for everyone"
 
 
 def _why_doubtful(facts: RunFacts) -> str:
@@ -246,21 +260,25 @@ def _estimate(pairs: Sequence[ShareClaims], everyone: Claim) -> str:
     if not better:
         return f"{NO_BETTER}."
     figures = listed([f"{_share(claim)} about {round_up(claim.epsilon)}" for claim in better])
-    return f"epsilon of people like the audit set, whether their data was used or not: {figures}."
+    rest = [claim for claim in finite if claim not in better and claim.epsilon > better[-1].epsilon]
+    more = f" For {_shares(rest)} it is {NO_BETTER}." if rest else ""
+    return f"epsilon of people like the audit set, whether their data was used or not: {figures}.{more}"
 
 
 def _several_rows(claims: Summarised) -> str | None:
     claim = claims.for_rows
     if claim is None:
         return None
-    return f"for a person with up to {claims.request.rows} rows: {_everyone(claim, claims.worst_case.basis)}"
+    figure = _everyone(claim, claims.worst_case.basis, claims.facts)
+    return f"for a person with up to {claims.request.rows} rows: {figure}"
 
 
 def _not_covered(claims: Summarised) -> list[str]:
     facts = claims.facts
     return [
         *(["people with more than one row"] if facts.unit == "row" and claims.for_rows is None else []),
-        "choosing settings, or the best of several models, by looking at the data",
+        "other uses of the same data: choosing settings or the best of several models, means or vocabularies taken "
+        "from it",
         *([f"the {facts.audit_records:,} audit people, on whom privacy was measured"] if facts.audit_records else []),
         "what the model teaches about people in general, whether or not their data was used",
     ]
@@ -293,9 +311,12 @@ def _doubtful(claim: Claim) -> bool:
 
 
 def _distinct(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims without those of a smaller share at the same figure, which say less."""
-    largest = {round_up(claim.epsilon): claim for claim in sorted(claims, key=lambda claim: claim.share or 0)}
-    return [claim for claim in claims if claim is largest[round_up(claim.epsilon)]]
+    """Return the claims in rising order, without those that say no more than another: as small, for as many."""
+    kept: list[Claim] = []
+    for claim in sorted(claims, key=lambda claim: (-(claim.share or 0), claim.epsilon)):
+        if not kept or float(round_up(claim.epsilon)) < float(round_up(kept[-1].epsilon)):
+            kept.append(claim)
+    return kept[::-1]
 
 
 def _share(claim: Claim) -> str:

@@ -50,13 +50,13 @@ class Plan:
         """The standard deviation of the noise over the clip bound, as accountants want it."""
         return self.noise_std / self.clip
 
-    def covers(self, stretch: Stretch) -> bool:
-        """Whether steps with the settings of ``stretch`` reveal no more than planned: as much noise, no higher rate."""
-        taken = stretch.noise_multiplier
+    def covers(self, taken: Stretch | Plan) -> bool:
+        """Whether steps with the settings of ``taken`` reveal no more than planned: as much noise, no higher rate."""
+        noise_multiplier = taken.noise_multiplier
         return (
-            taken is not None
-            and taken >= self.noise_multiplier * (1 - _ROUNDING)
-            and stretch.sample_rate <= self.sample_rate * (1 + _ROUNDING)
+            noise_multiplier is not None
+            and noise_multiplier >= self.noise_multiplier * (1 - _ROUNDING)
+            and taken.sample_rate <= self.sample_rate * (1 + _ROUNDING)
         )
 
 

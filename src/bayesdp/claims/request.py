@@ -57,5 +57,5 @@ class ClaimRequest:
 
     @property
     def average_estimator(self) -> DistributionFree:
-        """The estimator of the average, with failure probability gamma."""
-        return ESTIMATORS[self.estimator](gamma=self.gamma)
+        """The estimator of the average, with failure probability gamma for all looks together."""
+        return ESTIMATORS[self.estimator](gamma=self.gamma / self.looks)

@@ -160,8 +160,10 @@ class RunRisk:
 
 
 MEANING = (
-    "The attacker knows everything but whether one person was in the data. The advantage is the largest difference "
-    "between true- and false-positive rate. A Gaussian release at distance mu reveals at least as much, up to delta."
+    "The attacker knows everything but whether one person was in the data, and finds a person who was (a true "
+    "positive) while raising a false alarm about a given share of those who were not. The advantage is the largest "
+    "difference between these two rates: a guess from even odds is right half of it more often than chance. For "
+    "experts: a Gaussian release at distance mu reveals at least as much, up to delta."
 )
 
 

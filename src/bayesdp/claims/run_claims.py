@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesdp.claims import bayesian
 from bayesdp.claims.average import average_claim
-from bayesdp.claims.claim import NO_BETTER, Claim
+from bayesdp.claims.claim import Claim
 from bayesdp.claims.everyone import (
     anytime_claim,
     everyone_claim,
@@ -18,6 +18,7 @@ from bayesdp.claims.everyone import (
     guaranteed_worst_case,
     kept_plan,
     ledger_caveats,
+    left_out_claim,
     resting_on,
 )
 from bayesdp.claims.gate import declared_gate
@@ -52,6 +53,7 @@ class RunClaims(Sequence[Claim]):
         worst_case: Classic differential privacy of the run, with the figures of each accountant.
         everyone: The same as a claim: of the plan, of the budget, or of the steps taken with its condition.
         anytime: What holds for everyone however steps and settings were chosen; None if a plan or budget covers it.
+        left_out: What is guaranteed to everyone who was left out; None if that is no less than for everyone.
         for_rows: The claim for a person with several rows, if it was requested.
         shares: For each requested share the pair ``ex_post`` (sure for this run) and ``estimate``; see ``share``.
             Empty without audit records.
@@ -72,6 +74,7 @@ class RunClaims(Sequence[Claim]):
     worst_case: WorstCase
     everyone: Claim
     anytime: Claim | None
+    left_out: Claim | None
     for_rows: Claim | None
     shares: tuple[ShareClaims, ...]
     groups: dict[str, tuple[ShareClaims, ...]]
@@ -109,6 +112,7 @@ class RunClaims(Sequence[Claim]):
         return [
             self.everyone,
             *([self.anytime] if self.anytime else []),
+            *([self.left_out] if self.left_out else []),
             *([self.for_rows] if self.for_rows else []),
             *(claim for pair in pairs for claim in (pair.ex_post, pair.estimate)),
             *self.members,
@@ -173,6 +177,8 @@ class RunClaims(Sequence[Claim]):
             values["levels"] = [_sure_figures(claim) for claim in self.levels]
         if self.groups:
             values["groups"] = {name: [_share_figures(pair) for pair in pairs] for name, pairs in self.groups.items()}
+        if self.left_out is not None:
+            values["left_out"] = _figures(self.left_out)
         if self.for_rows is not None:
             values["rows"] = self.for_rows.to_dict()
         return values
@@ -232,7 +238,7 @@ def _sure_figures(claim: Claim) -> dict[str, Any]:
         "condition": claim.condition,
         "direction": claim.direction,
         "records": claim.samples,
-        "reason": claim.reason if claim.own_epsilon is None else NO_BETTER,
+        "reason": claim.reason if claim.own_epsilon is None else claim.no_better(),
     }
 
 
@@ -247,10 +253,12 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     caveats = ledger_caveats(ledger)
     everyone = everyone_claim(worst, caveats)
     figures = RecordFigures(ledger, delta, worst.epsilon, precision, request.form)
-    shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone) if records else ((), {})
     guaranteed = guaranteed_clip_bound(ledger, figures.clip_bound)
-    members = member_claims(figures, guaranteed, tuple(request.shares), delta, everyone) if records else ()
-    plan = kept_plan(ledger) if records else None
+    left_out = left_out_claim(guaranteed, everyone)
+    shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone, left_out) if records else ((), {})
+    looks, plan = request.looks, kept_plan(ledger) if records else None
+    members = member_claims(figures, guaranteed, tuple(request.shares), delta, everyone, looks) if records else ()
+    planned = None if plan is None else ClipBound.of(plan.repeated_steps())
     met = gate is not None and gate.met(ledger.costs([gate.chosen_order])[:, 0])
     batches = (bayesian.from_batches(ledger, delta=delta, gamma=gamma, worst_case=everyone),) if request.private else ()
     risk_gamma = shares[0].estimate.gamma if shares else request.gamma
@@ -263,11 +271,12 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
         anytime=anytime_claim(figures.clip_bound, ledger.mixture_in, delta, caveats, everyone)
         if worst.condition
         else None,
+        left_out=left_out,
         for_rows=rows_claim(guaranteed, everyone, request.rows) if request.rows > 1 else None,
         shares=shares,
         groups=groups,
         members=members,
-        levels=() if plan is None else level_claims(figures, ClipBound.of(plan.repeated_steps()), delta, everyone),
+        levels=() if planned is None else level_claims(figures, planned, delta, everyone, looks),
         average=average_claim(figures, request, records, everyone),
         bayesian=bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone),
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
@@ -295,7 +304,7 @@ def _together_note(together: int, gamma: float, request: ClaimRequest) -> str:
 
 
 def _shares(
-    figures: RecordFigures, groups: list[str], request: ClaimRequest, everyone: Claim
+    figures: RecordFigures, groups: list[str], request: ClaimRequest, everyone: Claim, left_out: Claim | None
 ) -> tuple[tuple[ShareClaims, ...], dict[str, tuple[ShareClaims, ...]]]:
     """Return the claims from all audit records, and from those of each group."""
     shares, names = tuple(request.shares), sorted(set(groups))
@@ -305,7 +314,14 @@ def _shares(
 
     def claims_of(epsilons: RecordEpsilons, group: str | None = None) -> tuple[ShareClaims, ...]:
         return share_claims(
-            epsilons, shares, delta=request.delta, gamma=gamma, note=note, group=group, worst_case=everyone
+            epsilons,
+            shares,
+            delta=request.delta,
+            gamma=gamma,
+            note=note,
+            group=group,
+            worst_case=everyone,
+            left_out=left_out,
         )
 
     epsilons = RecordEpsilons(figures.ex_post, figures.estimates, figures.method, request.form)

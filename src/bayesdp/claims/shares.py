@@ -71,12 +71,14 @@ def share_claims(
     note: str,
     group: str | None,
     worst_case: Claim,
+    left_out: Claim | None = None,
 ) -> tuple[ShareClaims, ...]:
     """Return the two claims for each share, from the k-th smallest epsilon of the audit records.
 
     k is the smallest rank for which that epsilon lies below the share's true quantile with probability at most
     ``gamma``. Where there are too few records for any rank, the claims have no figure and say how many are needed.
-    ``note`` is added to every claim; ``group`` names the records, if they are those of one group.
+    ``note`` is added to every claim; ``group`` names the records, if they are those of one group. No figure exceeds
+    ``worst_case``, and no ex-post one ``left_out``, what is guaranteed to everyone who was left out, if that is less.
     """
     records = len(epsilons.ex_post)
     pairs: list[ShareClaims] = []
@@ -99,6 +101,7 @@ def share_claims(
             worst_case=worst_case,
         )
         ex_post = common.with_figure(_ranked(epsilons.ex_post, rank), notes=(_FORM_NOTES[epsilons.form], note))
+        ex_post = ex_post if too_few else ex_post.capped(left_out)
         estimated = _ranked(epsilons.estimate, rank)
         estimate = common.with_figure(
             estimated,
@@ -108,7 +111,7 @@ def share_claims(
             assumptions=(SAMPLED, FIXED_NORMS),
             notes=(note, _BOTH) if estimated > ex_post.epsilon else (note,),
         )
-        pairs.append(ShareClaims(ex_post if too_few else ex_post.capped(), estimate))
+        pairs.append(ShareClaims(ex_post, estimate))
     return tuple(pairs)
 
 

@@ -123,3 +123,7 @@ class BudgetBound:
             found = np.maximum(found, known.epsilons([rest * delta for delta in deltas]))
         found = np.where(at >= budget.delta, np.minimum(found, budget.epsilon), found)
         return np.where(at == budget.delta, budget.epsilon, found)
+
+    def epsilons_out(self, deltas: Sequence[float]) -> FloatArray:
+        """Return upper bounds of epsilon for everyone who was left out, [D]: a filter bounds both directions alike."""
+        return self.epsilons(deltas)

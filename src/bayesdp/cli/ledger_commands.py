@@ -29,6 +29,7 @@ from bayesdp.cli.output import caution, show_result, writing
 
 if TYPE_CHECKING:
     from bayesdp.claims import RunClaims
+    from bayesdp.report import ReleasedFile
     from bayesdp.run_ledger import Ledger
 
 
@@ -159,6 +160,10 @@ def report(
     title: Annotated[
         str | None, typer.Option(help="Title of the page, instead of the name of the run.", metavar="TEXT")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="The file that is to be released; the page shows its fingerprint.", metavar="FILE"),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Write one page for the person who decides: the statement, who is covered, how each figure was computed.
@@ -170,12 +175,24 @@ def report(
     from bayesdp.report import write_report
     from bayesdp.run_ledger import Ledger
 
+    released = None if model is None else _released(model)
     with Ledger.open(ledger, write=False) as opened:
         result = opened.claims(delta, gamma)
         with writing(output):
-            write_report(opened, output, delta=delta, gamma=gamma, title=title, claims=result)
+            write_report(opened, output, title=title, claims=result, model=released)
         _caution(opened, result.everyone.epsilon, delta)
     show_result({"report": str(output), **_claim_values(ledger, result)}, str(output), json_, None)
+
+
+def _released(model: Path) -> ReleasedFile:
+    """Read the file of a model. Raises InvalidInputError if there is none."""
+    from bayesdp.report import ReleasedFile
+    from bayesdp.validation import refuse
+
+    try:
+        return ReleasedFile.of(model)
+    except OSError as error:
+        raise refuse("model", str(model), f"a file that can be read ({error.strerror})") from None
 
 
 def _caution(ledger: Ledger, epsilon: float | None, delta: float | None = None) -> None:

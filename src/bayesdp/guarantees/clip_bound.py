@@ -86,6 +86,14 @@ class ClipBound:
             return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
         return np.minimum(renyi, profiles(self.settings, deltas).epsilon[0])
 
+    def epsilons_out(self, deltas: Sequence[float]) -> FloatArray:
+        """Return upper bounds of epsilon at D deltas, [D], for everyone who was left out: the direction "record out".
+
+        With sampling a release shows less surely that somebody was left out than that somebody took part.
+        """
+        both = self.epsilons(deltas)
+        return both if self.unsampled else np.minimum(both, profiles(self.settings, deltas).epsilon_out[0])
+
     @property
     def unsampled(self) -> bool:
         """Whether every step used all records."""

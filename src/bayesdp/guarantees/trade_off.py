@@ -66,6 +66,10 @@ class Guarantee(Protocol):
         """Return epsilon at D deltas, [D]."""
         ...
 
+    def epsilons_out(self, deltas: Sequence[float]) -> FloatArray:
+        """Return epsilon at D deltas, [D], for everyone who was left out: the direction "record out" alone."""
+        ...
+
 
 @dataclass(frozen=True)
 class RecordRisks:

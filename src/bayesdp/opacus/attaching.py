@@ -16,7 +16,7 @@ from opacus.optimizers import (
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
 
 from bayesdp.claims.budget import Budget
-from bayesdp.claims.plan import Plan
+from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
@@ -38,6 +38,7 @@ _CLIPPING: dict[type, type[FlatClipping]] = {
     AdaClipDPOptimizer: AdaptiveClipping,
     DPOptimizerFastGradientClipping: GhostClipping,
 }
+_DECLARED = ("unit", "audit_ids", "audit_groups", "data", "metadata", "keep_norms", "gate")
 
 
 def watch(
@@ -56,6 +57,7 @@ def watch(
     steps: int | None = None,
     audit_used_for: str | None = None,
     random_draws: Literal["estimate", "clip"] = "estimate",
+    **declared: Any,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
 
@@ -89,20 +91,24 @@ def watch(
             an audit record's norm is that of one draw: keep the norms and call shares estimates ("estimate"), or charge
             audit records at the clip bound ("clip": what is claimed for shares is then a bound, that for everyone).
             ``Watch.random_draws`` says what was found.
+        declared: Anything else that ``Ledger.create`` takes, for the path of a new ledger: ``unit``, ``audit_ids``,
+            ``audit_groups``, ``data``, ``metadata``, ``keep_norms``, ``gate``.
 
     Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
-    other records of a batch, in a dry run, or if too little is known of earlier steps to charge them), and LedgerError
-    if the ledger cannot be used: its path is taken, or a checkpoint was loaded whose steps it does not contain.
+    other records of a batch, in a dry run, if too little is known of earlier steps to charge them, or if the plan of a
+    ledger without steps does not allow the settings that Opacus has now), and LedgerError if the ledger cannot be used:
+    its path is taken, or a checkpoint was loaded whose steps it does not contain.
     """
     check_layers(model)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
     if random_draws not in ("estimate", "clip"):
         raise refuse("random_draws", random_draws, "'estimate' or 'clip'")
-    declared = budget if isinstance(budget, Budget) else None
-    if declared is not None and isinstance(ledger, Ledger):
+    _check_declared(declared, ledger)
+    new_budget = budget if isinstance(budget, Budget) else None
+    if new_budget is not None and isinstance(ledger, Ledger):
         raise refuse("budget", budget, "StopWhen of the ledger that is given; declare it in Ledger.create(budget=...)")
-    if declared is None and budget is not None and getattr(budget, "ledger", None) is not ledger:
+    if new_budget is None and budget is not None and getattr(budget, "ledger", None) is not ledger:
         raise refuse("budget", budget, "StopWhen of the ledger that is given")
     if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
@@ -114,9 +120,10 @@ def watch(
         records.check()
     check_between_sums(optimizer)
     earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))
-    earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=steps is not None or declared is not None)
+    earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=steps is not None or new_budget is not None)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
+        _check_plan(ledger, _plan(1, data_loader, sampling, clipping))
     else:
         _check_no_checkpoint(optimizer)
     if steps is not None and isinstance(ledger, Ledger):
@@ -133,7 +140,12 @@ def watch(
         ledger
         if isinstance(ledger, Ledger)
         else Ledger.create(
-            ledger, plan=plan, budget=declared, audit_used_for=audit_used_for, training_records=sampling.records
+            ledger,
+            plan=plan,
+            budget=new_budget,
+            audit_used_for=audit_used_for,
+            training_records=sampling.records,
+            **declared,
         )
     )
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
@@ -151,6 +163,28 @@ def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClippi
         sample_rate=sampling.accounted_rate(sampling.rate),
         clip=math.hypot(clipping.planned_clip(), clipping.extra_norm()),
     )
+
+
+def _check_declared(declared: dict[str, Any], ledger: Ledger | str | Path) -> None:
+    """Raise TypeError for an argument that nobody takes, InvalidInputError for one that comes too late."""
+    for name, value in declared.items():
+        if name not in _DECLARED:
+            raise TypeError(f"watch() got an unexpected keyword argument {name!r}")
+        if isinstance(ledger, Ledger):
+            raise refuse(name, value, f"the path of a new ledger; for one that exists, Ledger.create({name}=...)")
+
+
+def _check_plan(ledger: Ledger, now: Plan) -> None:
+    """Raise if the first step of a ledger, with the settings that Opacus has now, would leave its plan."""
+    plan = declared_plan(ledger)
+    if plan is None or ledger.steps or plan.stages[0].covers(now):
+        return
+    first = plan.stages[0]
+    if now.sample_rate > first.sample_rate:
+        expected = f"at least {now.sample_rate!r}, the rate at which Opacus draws"
+        raise refuse("plan.sample_rate", first.sample_rate, expected)
+    expected = f"at most {now.noise_multiplier!r}, the noise of Opacus over the clip bound"
+    raise refuse("plan.noise_std / plan.clip", first.noise_multiplier, expected)
 
 
 def _check_records(ledger: Ledger, audit: AuditNorms | None) -> None:

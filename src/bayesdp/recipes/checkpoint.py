@@ -15,7 +15,7 @@ from bayesdp.ledger import check_continues, position_of
 from bayesdp.optional import needs
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
-from bayesdp.whole_file import write_whole
+from bayesdp.whole_file import write_bytes
 
 with needs("recipes", "bayesdp.recipes"):  # here and not where a file is written: that would be after the training
     from safetensors import SafetensorError, safe_open
@@ -62,9 +62,13 @@ class Checkpoint:
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
     """Write a safetensors file whose metadata is ``about``, as JSON; it is on disk when this returns."""
+    write_bytes(path, array_bytes(arrays, about))
+
+
+def array_bytes(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> bytes:
+    """Return the content of a safetensors file whose metadata is ``about``, as JSON."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = save(contiguous, {"bayesdp": json.dumps(dict(about))})
-    write_whole(path, lambda file: file.write(content))
+    return save(contiguous, {"bayesdp": json.dumps(dict(about))})
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -23,16 +23,16 @@ from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, showing, silent
 from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import find_recipe
-from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, write_arrays
+from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, array_bytes
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.features import EXTRACTORS, extract
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.stages import stages
-from bayesdp.report import check_libraries, write_report
+from bayesdp.report import ReleasedFile, check_libraries, write_report
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
-from bayesdp.whole_file import made_folder, write_text
+from bayesdp.whole_file import made_folder, write_bytes, write_text
 
 LEDGER, MODEL, STATEMENT, REPORT, RESULT = "run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"
 FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
@@ -172,9 +172,10 @@ def train(
         claims = compute_claims(ledger, request)
         next(bar)
         baseline_accuracy = fitted.baseline() if (reproducible if baseline is None else baseline) else None
+        content = array_bytes(fitted.arrays, {**about, "classify": fitted.classify})
         if folder is not None:
-            title = f"Privacy of the {name} model"
-            write_report(ledger, folder / REPORT, delta=request.delta, title=title, claims=claims)
+            title, file = f"Privacy of the {name} model", ReleasedFile.of_content(MODEL, content)
+            write_report(ledger, folder / REPORT, title=title, claims=claims, model=file)
         next(bar, None)
     trained = Trained(
         recipe=name,
@@ -189,7 +190,7 @@ def train(
         repeated_steps=ledger.history.repeated_steps(),
     )
     if folder is not None:
-        _keep(folder, trained, about)
+        _keep(folder, trained, content)
     return trained
 
 
@@ -287,9 +288,9 @@ def _ledger(folder: Path | None, resume: bool, about: dict[str, Any], **declared
     return ledger
 
 
-def _keep(folder: Path, trained: Trained, about: dict[str, Any]) -> None:
+def _keep(folder: Path, trained: Trained, content: bytes) -> None:
     write_text(folder / STATEMENT, trained.statement() + "\n")
     write_text(folder / RESULT, json.dumps(trained.to_dict(), indent=2, allow_nan=False) + "\n")
-    write_arrays(folder / MODEL, trained.model.arrays, {**about, "classify": trained.model.classify})
+    write_bytes(folder / MODEL, content)
     for name in (CHECKPOINT, WHITENING):
         (folder / name).unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """The report: one page about a run, made from its ledger, for the person who decides.
 
 contents.py     everything the page says, as plain values
-first_screen.py the sentences, questions and people on its first screen
+first_screen.py the sentences and people on its first screen
+release_checks.py the questions to settle before a release
 pictures.py     its pictures of people and of a scale
 chart_data.py   the figures that its charts draw
 page.py         the page itself, with page.html, page.css and page.js
@@ -17,24 +18,28 @@ from bayesdp.claims import RunClaims
 from bayesdp.ledger import StoredLedger
 from bayesdp.report.contents import report_contents
 from bayesdp.report.page import check_libraries, render
+from bayesdp.report.release_checks import ReleasedFile
 from bayesdp.whole_file import write_text
 
-__all__ = ["check_libraries", "write_report"]
+__all__ = ["ReleasedFile", "check_libraries", "write_report"]
 
 
 def write_report(
     ledger: StoredLedger,
     path: str | Path,
     *,
-    delta: float = 1e-5,
-    gamma: float = 0.01,
+    delta: float | None = None,
+    gamma: float | None = None,
     title: str | None = None,
     claims: RunClaims | None = None,
+    model: str | Path | ReleasedFile | None = None,
 ) -> None:
     """Write the page about a run to ``path``: one HTML file that needs no network.
 
     Nothing on it is computed from training members. A file that is already there is replaced only when the new one is
-    complete. ``claims`` saves time if ``ledger.claims(delta, gamma)`` was computed already.
+    complete. ``delta`` is 1e-5 and ``gamma`` 0.01 unless they are given; ``claims`` saves time if
+    ``ledger.claims(delta, gamma)`` was computed already, and brings its own. ``model`` is the file that is to be
+    released: the page then shows its fingerprint, so that a reader can tell that it is the one.
 
     Raises:
         InvalidInputError: For a delta or gamma out of range, and for ``claims`` that were made with other arguments or
@@ -43,4 +48,7 @@ def write_report(
         OSError: If the file cannot be written.
     """
     check_libraries()  # before the work
-    write_text(Path(path), render(report_contents(ledger, delta=delta, gamma=gamma, title=title, claims=claims)))
+    if model is not None and not isinstance(model, ReleasedFile):
+        model = ReleasedFile.of(model)
+    contents = report_contents(ledger, delta=delta, gamma=gamma, title=title, claims=claims, model=model)
+    write_text(Path(path), render(contents))

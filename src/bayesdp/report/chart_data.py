@@ -17,6 +17,7 @@ from bayesdp.claims.everyone import guaranteed_clip_bound, kept_budget, kept_pla
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
 from bayesdp.formatting import finite_or_none
+from bayesdp.guarantees.trade_off import Guarantee
 from bayesdp.ledger import StoredLedger
 from bayesdp.validation import FloatArray
 
@@ -51,16 +52,15 @@ def by_delta(
     The figures are bounds and estimates of the same kinds as the claims, and about as tight.
     """
     bound = guaranteed_clip_bound(ledger, figures.clip_bound)
-    everyone: Column = [None] * len(deltas)
-    if bound is not None:
-        everyone = [_finite(epsilon) for epsilon in bound.epsilons(deltas)]
+    bounds = np.full(len(deltas), np.inf) if bound is None else bound.epsilons(deltas)
+    everyone = [_finite(epsilon) for epsilon in bounds]
     if not ledger.audit_records:
         nothing: list[Column] = [[None] * len(deltas) for _ in shares]
         return ByDelta(list(deltas), everyone, nothing, nothing)
-    bounds = np.array([math.inf if epsilon is None else epsilon for epsilon in everyone])
+    bounds_out = bounds if bound is None else bound.epsilons_out(deltas)
     sure = [
         ranked(np.minimum(figures.ex_post_at(delta), most), shares, gamma)
-        for delta, most in zip(deltas, bounds, strict=True)
+        for delta, most in zip(deltas, bounds_out, strict=True)
     ]
     estimates = np.minimum(figures.estimates_at(deltas), bounds)
     estimated = [ranked(column, shares, gamma) for column in estimates.T]
@@ -102,11 +102,15 @@ def over_training(
     bounds = [ledger_clip_bound(ledger, through=point) for point in points]
     lowest = [None if bound is None else float(bound.mixture_costs(ledger.mixture)[0]) for bound in bounds]
     everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
+    left_out = [_left_out(bound, delta) for bound in bounds]
     if kept_plan(ledger) or kept_budget(ledger):  # what is guaranteed does not depend on how far the run has come
         everyone = [_finite(figures.worst_case)] * len(points)
+        left_out = [_left_out(guaranteed_clip_bound(ledger, figures.clip_bound), delta)] * len(points)
     elif everyone:
         everyone[-1] = _finite(figures.worst_case)
-    most = [math.inf if epsilon is None else epsilon for epsilon in everyone]
+    most = [
+        least if ceiling is None else min(least, ceiling) for least, ceiling in zip(left_out, everyone, strict=True)
+    ]
     ex_post = [ranked(np.minimum(at, cap), shares, gamma) for at, cap in zip(along, most, strict=False)]
     clipped = [ledger.history.share_clipped(*between) for between in pairwise([0, *points])]
     return OverTraining(
@@ -116,6 +120,10 @@ def over_training(
         exposure=_exposures(costs, lowest, shares, gamma),
         clipped=[None if bound is None else share for bound, share in zip(bounds, clipped, strict=True)],
     )
+
+
+def _left_out(bound: Guarantee | None, delta: float) -> float:
+    return math.inf if bound is None else float(bound.epsilons_out([delta])[0])
 
 
 def _exposures(

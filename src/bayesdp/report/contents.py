@@ -12,13 +12,14 @@ import numpy as np
 
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
-from bayesdp.claims.everyone import ledger_caveats
+from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_caveats
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.risk import RunRisk
 from bayesdp.formatting import finite_or_none
 from bayesdp.ledger import MEMORY, StoredLedger, lasting_seal
 from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_training, ranked
 from bayesdp.report.first_screen import FirstScreen, first_screen
+from bayesdp.report.release_checks import ReleasedFile, release_checks
 from bayesdp.report.summary import command_name
 from bayesdp.validation import refuse
 from bayesdp.version import __version__
@@ -68,18 +69,22 @@ class Contents:
 def report_contents(
     ledger: StoredLedger,
     *,
-    delta: float = 1e-5,
-    gamma: float = 0.01,
+    delta: float | None = None,
+    gamma: float | None = None,
     title: str | None = None,
     claims: RunClaims | None = None,
+    model: ReleasedFile | None = None,
 ) -> Contents:
     """Collect everything the report shows about one run: first screen, claims, tables.
 
-    ``claims`` are computed unless they are given. Raises InvalidInputError for a delta or gamma out of range, and for
-    ``claims`` that are not ``ledger.claims(delta, gamma)`` of the ledger as it is now: others could show figures that
-    the rest of the page contradicts, or figures from training members.
+    ``claims`` are computed unless they are given; then their delta and gamma are taken. Raises InvalidInputError for a
+    delta or gamma out of range, and for ``claims`` that are not ``ledger.claims(delta, gamma)`` of the ledger as it is
+    now: others could show figures that the rest of the page contradicts, or figures from training members.
     """
-    request = ClaimRequest(delta=delta, gamma=gamma, shares=SHARES)
+    asked = ClaimRequest() if claims is None else claims.request
+    request = ClaimRequest(
+        delta=asked.delta if delta is None else delta, gamma=asked.gamma if gamma is None else gamma, shares=SHARES
+    )
     if claims is None:
         claims = compute_claims(ledger, request)
     elif claims.request != request:
@@ -91,7 +96,15 @@ def report_contents(
     table = by_delta(ledger, claims.figures, sorted({*_DELTAS, request.delta}), SHARES, request.gamma)
     name = command_name(ledger)
     verify = None if ledger.path == MEMORY else f"bayesdp verify {name} --seal {lasting_seal(ledger)}"
-    first = first_screen(claims, verify=verify, ledger_name=name, configurations=_configurations(ledger.metadata))
+    checks = release_checks(
+        claims,
+        guaranteed_clip_bound(ledger, claims.figures.clip_bound),
+        verify=verify,
+        ledger_name=name,
+        tuning=_tuning(ledger.metadata),
+        model=model,
+    )
+    first = first_screen(claims, checks)
     return Contents(
         title=title or _title(ledger),
         stamps=[*first.overview.stamps, *_stamps(ledger)],
@@ -106,7 +119,7 @@ def report_contents(
         over_training=over_training(ledger, claims.figures, request.delta, SHARES, request.gamma),
         groups=groups,
         groups_left_out=len(claims.groups) - len(groups),
-        reproduce=_reproduce(ledger, name, verify, request, title),
+        reproduce=_reproduce(ledger, name, verify, request, title, model),
     )
 
 
@@ -128,12 +141,12 @@ def _stamps(ledger: StoredLedger) -> list[str]:
     ]
 
 
-def _configurations(metadata: Mapping[str, Any]) -> int | None:
-    """Return how many configurations were compared to choose the settings of a recipe; None if it is not noted."""
+def _tuning(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a run says about the choice of its settings; empty if it says nothing."""
     noted: Any = metadata
-    for name in ("settings", "tuning", "configurations"):
+    for name in ("settings", "tuning"):
         noted = cast("Mapping[str, Any]", noted).get(name) if isinstance(noted, Mapping) else None
-    return noted if isinstance(noted, int) and noted > 0 else None
+    return cast("Mapping[str, Any]", noted) if isinstance(noted, Mapping) else {}
 
 
 def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
@@ -156,7 +169,10 @@ def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
     if len(history.stretches) > 3:
         facts.append(("Noise", f"and {len(history.stretches) - 3} more changes of settings"))
     facts.append(("Audit records", f"{ledger.audit_records:,} people who were not trained on"))
-    return [*facts, *_metadata(ledger.metadata)]
+    metadata = dict(ledger.metadata)
+    if "seeded" in history.caveats and "seed" in metadata:
+        metadata["seed"] = "set by hand; not shown, because the figures hold only against those who do not know it"
+    return [*facts, *_metadata(metadata)]
 
 
 def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> list[tuple[str, str]]:
@@ -172,7 +188,8 @@ def _metadata(given: Mapping[str, Any], within: str = "", depth: int = 0) -> lis
 
 
 def _by_share(claims: RunClaims, gamma: float) -> dict[str, Any]:
-    ex_post = ranked(np.minimum(claims.figures.ex_post, claims.everyone.epsilon), _FINE_SHARES, gamma)
+    most = (claims.left_out or claims.everyone).epsilon
+    ex_post = ranked(np.minimum(claims.figures.ex_post, most), _FINE_SHARES, gamma)
     estimate = ranked(claims.figures.estimates, _FINE_SHARES, gamma)
     worst = finite_or_none(claims.everyone.epsilon)
     return {"shares": list(_FINE_SHARES), "ex_post": ex_post, "estimate": estimate, "everyone": worst}
@@ -206,11 +223,17 @@ def _groups(claims: RunClaims) -> list[dict[str, Any]]:
 
 
 def _reproduce(
-    ledger: StoredLedger, name: str, verify: str | None, request: ClaimRequest, title: str | None
+    ledger: StoredLedger,
+    name: str,
+    verify: str | None,
+    request: ClaimRequest,
+    title: str | None,
+    model: ReleasedFile | None,
 ) -> list[tuple[str, str]]:
     shares = ",".join(f"{share:g}" for share in request.shares)
     arguments = f"{name} --delta {request.delta!r} --gamma {request.gamma!r}"
     titled = "" if title is None else f" --title {shlex.quote(title)}"
+    titled += "" if model is None else f" --model {shlex.quote(model.name)}"
     if verify is None:
         return [("Ledger", "kept in memory only"), ("Run", ledger.run), ("Written by", f"bayesdp {__version__}")]
     return [
@@ -223,7 +246,7 @@ def _reproduce(
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _short(value: object, most: int = 300) -> str:

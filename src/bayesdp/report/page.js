@@ -32,7 +32,7 @@
     },
     training: () => {
       const run = data.over_training;
-      const lines = run.shares.map((share, n) => line("sure for " + whom(share), run.steps, run.ex_post[n], sure(DASH[share])));
+      const lines = run.shares.map((share, n) => line("sure for " + whom(share) + " not used", run.steps, run.ex_post[n], sure(DASH[share])));
       return [[line("everyone", run.steps, run.everyone, everyone()), ...(run.ex_post[0].length ? lines : [])],
         layout(axis("steps", { rangemode: "tozero" }), axis("epsilon at most", { rangemode: "tozero" }))];
     },
@@ -46,7 +46,7 @@
       const table = data.by_delta, lines = [line("everyone", table.deltas, table.everyone, everyone())];
       table.shares.forEach((share, n) => {
         if (share === 0.9) return;
-        lines.push(line("sure for " + whom(share), table.deltas, table.ex_post[n], sure(DASH[share])));
+        lines.push(line("sure for " + whom(share) + " not used", table.deltas, table.ex_post[n], sure(DASH[share])));
         lines.push(line("estimate for " + whom(share), table.deltas, table.estimate[n], estimate(DASH[share])));
       });
       const mark = table.deltas[place];
@@ -57,7 +57,7 @@
       const names = data.groups.map((group) => (group.name.length > 30 ? group.name.slice(0, 29) + "…" : group.name));
       const at = (what, n) => data.groups.map((group) => group.figures[n][what]);
       const points = (name, y, style, symbol) => ({ name, x: names.map((_, n) => n), y, mode: "markers", marker: { size: 11, color: style, symbol }, customdata: y.map(up), hovertemplate: "%{customdata}" });
-      return [[points("sure for half", at("ex_post", 0), colour("sure"), "circle"), points("sure for 90 %", at("ex_post", 1), colour("sure"), "diamond-open"),
+      return [[points("sure for half, not used", at("ex_post", 0), colour("sure"), "circle"), points("sure for 90 %, not used", at("ex_post", 1), colour("sure"), "diamond-open"),
         points("estimate for half", at("estimate", 0), colour("estimate"), "circle"), points("estimate for 90 %", at("estimate", 1), colour("estimate"), "diamond-open")],
         layout(axis("", { tickmode: "array", tickvals: names.map((_, n) => n), ticktext: names.map(plain) }), axis("epsilon at most", { rangemode: "tozero" }))];
     },
@@ -73,7 +73,7 @@
     const table = data.by_delta, parts = ["delta = " + plainNumber(table.deltas[place]), "everyone " + up(table.everyone[place])];
     table.shares.forEach((share, n) => {
       const certain = table.ex_post[n][place], guessed = table.estimate[n][place];
-      if (certain !== null || guessed !== null) parts.push(whom(share) + ": sure " + up(certain) + ", estimate " + up(guessed));
+      if (certain !== null || guessed !== null) parts.push(whom(share) + ": sure if not used " + up(certain) + ", estimate " + up(guessed));
     });
     document.getElementById("delta-figures").textContent = parts.join("; ");
     document.getElementById("delta-slider").setAttribute("aria-valuetext", "delta " + plainNumber(table.deltas[place]));
@@ -100,7 +100,7 @@
   const folded = [...document.querySelectorAll("details:not([open])")];
   addEventListener("beforeprint", () => {
     folded.forEach((details) => (details.open = true));
-    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 250 }); });
+    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 220 }); });
   });
   addEventListener("afterprint", () => {
     folded.forEach((details) => (details.open = false));

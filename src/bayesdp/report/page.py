@@ -20,6 +20,7 @@ from bayesdp.optional import needs
 from bayesdp.report.chart_data import Column
 from bayesdp.report.contents import SHARES, Contents
 from bayesdp.report.pictures import dots, dots_in_words, scale
+from bayesdp.report.release_checks import ACCEPTABLE
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def render(page: Contents) -> str:
         charts=_charts(page),
         dots=dots(page.first.bands),
         people_alt=dots_in_words(page.first.bands),
+        scale_question=ACCEPTABLE,
         scale=None if page.first.figure is None else scale(page.claims[0].epsilon),
         risk_meaning=MEANING,
         risk_heads=[
@@ -131,11 +133,11 @@ def _shares(page: Contents) -> Chart:
     return Chart(
         "shares",
         "Epsilon by share of people",
-        "Where a line lies below the ceiling, that share of people reveals less than the worst case allows for; the "
-        "ceiling, the guarantee, holds for everyone. One line is what is sure in this run for people like the audit "
-        "set whose data was not used, the other an estimate whether it was used or not: what the privacy would be if "
-        f"the exposures had been fixed beforehand. Each point holds by itself with {confidence(page.gamma)} "
-        "confidence.",
+        "Where a line lies below the ceiling, the model reveals less about that share of people than the worst case "
+        "allows for; the ceiling, the guarantee, holds for everyone. One line is what is sure in this run for people "
+        "like the audit set whose data was not used, the other an estimate whether it was used or not: what the "
+        "privacy would be if nobody's contribution to a step had depended on the steps before. Each point holds by "
+        f"itself, with {confidence(page.gamma)} confidence as to who happened to be in the audit set.",
         f"Epsilon by share of people. Everyone: {_figure(table['everyone'])}. Half: sure "
         f"{_figure(table['ex_post'][half])}, estimate {_figure(table['estimate'][half])}.",
         ["share of people", "sure for people not used", "estimate"],
@@ -146,7 +148,7 @@ def _shares(page: Contents) -> Chart:
 def _training(page: Contents) -> Chart:
     run = page.over_training
     columns: list[Column] = [run.everyone, *(run.ex_post if run.ex_post[0] else [])]
-    heads = ["everyone", *(f"sure for {percent(share)}" for share in SHARES)][: len(columns)]
+    heads = ["everyone", *(_sure_for(share) for share in SHARES)][: len(columns)]
     return Chart(
         "training",
         "Epsilon over training",
@@ -170,7 +172,7 @@ def _exposure(page: Contents) -> Chart:
         "Exposure is the norm of a person's gradient divided by the noise. The chart shows, for shares of people, the "
         "exposure from the beginning up to each step as a percentage of the most that clipping allows (the root of "
         "the cost so far over the highest possible cost, about the root mean square of the norms), and how many norms "
-        "were clipped since the previous point. A low line means that so many people contribute little.",
+        "were clipped since the previous point. A low line means that this share of people contributed little.",
         f"Exposure of audit records over training. At the end, half are at {last[0]} or less of what is possible, "
         f"99 % at {last[2]} or less; norms clipped: {last[3]}.",
         ["step", "half at most", "90 % at most", "99 % at most", "norms clipped"],
@@ -184,7 +186,7 @@ def _delta(page: Contents) -> Chart:
     heads = ["delta", "everyone"]
     for number, share in enumerate(SHARES):
         columns += [table.ex_post[number], table.estimate[number]]
-        heads += [f"sure for {percent(share)}", f"estimate for {percent(share)}"]
+        heads += [_sure_for(share), f"estimate for {percent(share)}"]
     place = table.deltas.index(page.delta)
     return Chart(
         "delta",
@@ -210,7 +212,7 @@ def _groups(page: Contents) -> Chart:
     ]
     heads = ["group", "audit records"]
     for share in SHARES:
-        heads += [f"sure for {percent(share)}", f"estimate for {percent(share)}"]
+        heads += [_sure_for(share), f"estimate for {percent(share)}"]
     return Chart(
         "groups",
         "Groups of people",
@@ -225,6 +227,10 @@ def _groups(page: Contents) -> Chart:
         heads,
         lines,
     )
+
+
+def _sure_for(share: float) -> str:
+    return f"sure for {percent(share)} of people not used"
 
 
 def _figure(value: float | None) -> str:
@@ -243,6 +249,7 @@ def _at_delta(page: Contents) -> str:
     for share, sure, estimate in zip(SHARES, table.ex_post, table.estimate, strict=True):
         if sure[place] is not None:
             parts.append(
-                f"{percent(share)} of people: sure {_figure(sure[place])}, estimate {_figure(estimate[place])}"
+                f"{percent(share)} of people: sure if not used {_figure(sure[place])}, "
+                f"estimate {_figure(estimate[place])}"
             )
     return "; ".join(parts)

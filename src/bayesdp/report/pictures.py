@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from bayesdp.cautions import LARGE_EPSILON
 from bayesdp.formatting import round_up
-from bayesdp.report.first_screen import STRONG_EPSILON, Band
+from bayesdp.report.first_screen import Band
+from bayesdp.report.release_checks import STRONG_EPSILON
 
 _WIDTH = 1000
 _PER_LINE = 50
