@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bayesdp import Gate, Ledger, RunClaims
+from bayesdp.estimators import records_needed
 from command_line import run
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +75,12 @@ def test_the_first_lines_of_the_readme_show_a_typical_figure_below_the_worst_cas
         for words in ("everyone: epsilon at most", "half have epsilon at most")
     )
     assert half < everyone / 2
+
+
+def test_the_readme_says_how_many_audit_records_shares_need():
+    least, ninety, most = (records_needed(share, 0.01) for share in (0.5, 0.9, 0.99))
+    sentence = f"at least {least} for half, {ninety} for 90 % and {most} for 99 % of people"
+    assert sentence in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("document", "command", "output"), COMMANDS)

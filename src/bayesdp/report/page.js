@@ -100,7 +100,7 @@
   const folded = [...document.querySelectorAll("details:not([open])")];
   addEventListener("beforeprint", () => {
     folded.forEach((details) => (details.open = true));
-    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 220 }); });
+    shown.forEach((name) => { draw(name); Plotly.relayout("chart-" + name, { width: 620, height: 250 }); });
   });
   addEventListener("afterprint", () => {
     folded.forEach((details) => (details.open = false));

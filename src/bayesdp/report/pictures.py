@@ -55,7 +55,7 @@ def scale(epsilon: float) -> Scale | None:
         ((strong + reasonable) / 2, "reasonable", "middle"),
         (reasonable, "10", "middle"),
         ((reasonable + _WIDTH) / 2, "weak", "middle"),
-        (float(_WIDTH), "100 (logarithmic)", "end"),
+        (float(_WIDTH), "100", "end"),
     ]
     alt = f"A scale of epsilon: up to 1 strong, up to 10 reasonable, above weak. This guarantee: {round_up(epsilon)}."
     return Scale(_place(epsilon), strong, reasonable, ticks, alt)
