@@ -9,6 +9,7 @@ import pytest
 
 from bayesdp import Gate, Ledger, RunClaims
 from bayesdp.estimators import records_needed
+from bayesdp.properties import attack_success
 from command_line import run
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +76,18 @@ def test_the_first_lines_of_the_readme_show_a_typical_figure_below_the_worst_cas
         for words in ("everyone: epsilon at most", "half have epsilon at most")
     )
     assert half < everyone / 2
+
+
+def test_the_readme_compares_guessing_with_what_epsilon_alone_would_give():
+    _, shown = python_blocks(ROOT / "README.md")[0]
+    epsilon, often = re.search(
+        r"epsilon at most ([\d.]+) .*?right at most (\d+) times", " ".join(shown.split())
+    ).groups()
+    alone = round(100 * attack_success(float(epsilon)))
+    sentence = (
+        f'("Right at most {often} times in 100" comes from the whole curve of epsilon against delta; this epsilon'
+    )
+    assert f"{sentence} alone would only give {alone}.)" in (ROOT / "README.md").read_text()
 
 
 def test_the_readme_says_how_many_audit_records_shares_need():

@@ -48,7 +48,7 @@ def test_a_second_writer_hears_that_another_process_is_writing(tmp_path):
         writer.pipe.send("close")
         assert writer.hear() == "closed"
         [refusal] = child(create, path)
-        assert refusal.endswith("exists already; Ledger.open continues it.")
+        assert refusal.endswith("exists already; give a new run another name, or continue this one with Ledger.open.")
     assert steps_of(path) == 3
 
 
@@ -67,7 +67,8 @@ def test_a_writer_whose_file_was_taken_away_still_holds_the_name(tmp_path):
 def test_what_a_killed_writer_left_is_continued_or_moved(tmp_path):
     path = written(tmp_path, closed=False)
     [refusal] = child(create, path)
-    assert refusal == f"ledger={str(path)!r}: exists already and was not closed; Ledger.open continues it."
+    way_out = "give a new run another name, or continue this one with Ledger.open"
+    assert refusal == f"ledger={str(path)!r}: exists already and was not closed; {way_out}."
     path.rename(tmp_path / "elsewhere")
     [refusal] = child(create, path)
     assert "beside it lies run.ledger-wal of an earlier ledger, with steps of it; move it to that ledger" in refusal

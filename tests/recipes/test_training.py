@@ -2,8 +2,8 @@
 
 import contextlib
 import gzip
-import io
 import hashlib
+import io
 import json
 import signal
 import subprocess

@@ -93,11 +93,10 @@ def test_the_page_shows_the_fingerprint_of_the_file(tmp_path):
 def test_a_model_that_is_not_there_is_refused_in_one_line(tmp_path):
     with Ledger.create(tmp_path / "run.ledger") as ledger:
         ledger.step(**STEP)
-    missing = tmp_path / "nowhere.bin"
-    result = run_program("report", tmp_path / "run.ledger", "--model", missing, "-o", tmp_path / "report.html")
+    result = run_program("report", "run.ledger", "--model", "nowhere.bin", "-o", "report.html", cwd=tmp_path)
     assert result.returncode == 2
     expected = "expected a file that can be read (No such file or directory)"
-    assert result.stderr == f"bayesdp: model='{missing}': {expected}.\n"
+    assert result.stderr == f"bayesdp: model='nowhere.bin': {expected}.\n"
     assert not (tmp_path / "report.html").exists()
 
 

@@ -333,7 +333,8 @@ def _check_free_name(path: Path) -> None:
     left = [path.name + ending for ending in (*_LOG, "-head") if path.with_name(path.name + ending).exists()]
     check_not_written(path)
     if path.exists():
-        raise LedgerError(path, f"exists already{' and was not closed' if left else ''}; Ledger.open continues it")
+        what = f"exists already{' and was not closed' if left else ''}"
+        raise LedgerError(path, f"{what}; give a new run another name, or continue this one with Ledger.open")
     if left:
         raise LedgerError(
             path, f"beside it lies {left[0]} of an earlier ledger, with steps of it; move it to that ledger, or away"
