@@ -13,7 +13,7 @@ USE = "learning rate"
 
 
 def test_claims_from_audit_records_are_estimates(tmp_path: Path) -> None:
-    run, path = private_run(noise_multiplier=4.0), tmp_path / "run.ledger"
+    run, path = private_run(noise_multiplier=4.0, max_grad_norm=100.0), tmp_path / "run.ledger"
     watched = run.watch(path, audit=random_data(40, seed=1), loss=run.loss, audit_used_for=USE)
     run.train(most=3)
     share = watched.claims(shares=(0.5,)).share(0.5).ex_post

@@ -71,9 +71,13 @@ def watch(
     Arguments:
         ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
             the engine's accountant has counted and the ledger does not contain are charged to it first.
-        audit: (inputs, targets) of people from the same population who are not trained on, tensors with one row for
-            each; inputs may be a tuple of tensors. Or an ``AuditNorms``. Without it there is the worst case only.
-        loss: The loss that is trained with, needed with ``audit``.
+        audit: People from the same population who are not trained on, as the loader yields records: (inputs, targets)
+            or a dictionary, tensors with one row for each person; a data set, which is collated as the loader does it;
+            or a loader with a collate function of its own. Or an ``AuditNorms``. Without it there is the worst case
+            only.
+        loss: The loss that is trained with: the criterion for (inputs, targets), or a function ``loss(model, batch)``
+            that returns one loss for each record. Not needed for a dictionary and a model that returns its loss
+            (``model(**batch).loss``).
         every: Audit norms are computed at the first step and at every ``every``-th after it.
         between: At the other steps audit records are charged at the clip bound ("clip": a bound still), or as at the
             last step with norms ("last": claims that rest on them are then estimates).
@@ -116,7 +120,7 @@ def watch(
     clipping = clipping_of(model, optimizer, sampling, loss)
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
-        records = AuditRecords(audit, loss, model, clipping, every=every, audit_batch=audit_batch)
+        records = AuditRecords(audit, loss, model, data_loader, clipping, every=every, audit_batch=audit_batch)
         records.check()
     check_between_sums(optimizer)
     earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))

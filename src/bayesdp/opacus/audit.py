@@ -34,15 +34,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
-from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
+from bayesdp.opacus.audit_data import EXPECTED, Rows, audit_data
+from bayesdp.opacus.audit_loss import audit_loss
 from bayesdp.opacus.clipping import FlatClipping, norms_together
+from bayesdp.opacus.coupling import couples
 from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
-from bayesdp.opacus.hidden_draws import devices_of, draws_at_random
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, draws_at_random
 from bayesdp.opacus.passes import PassHook
-from bayesdp.validation import count, refuse
+from bayesdp.validation import InvalidInputError, count
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
@@ -72,31 +74,32 @@ class AuditNorms(Protocol):
 class AuditRecords:
     """Records that are not trained on, and the norms of the gradients they would have now.
 
-    ``audit`` is (inputs, targets), tensors with one row for each record; inputs may be a tuple of tensors. ``every``:
-    norms are due at the first step and at every ``every``-th after it. ``audit_batch``: how many records go through the
-    model at once. Raises InvalidInputError for tensors that do not fit, and for a loss that couples the records of a
-    batch.
+    ``audit`` is any form that ``audit_data`` takes, ``loss`` any that ``audit_loss`` takes, and ``loader`` the one that
+    is trained with. ``every``: norms are due at the first step and at every ``every``-th after it. ``audit_batch``: how
+    many records go through the model at once. Raises InvalidInputError for records that do not fit, and for a loss that
+    couples the records of a batch.
     """
 
     def __init__(
-        self, audit: Any, loss: Any, model: Any, clipping: FlatClipping, *, every: int, audit_batch: int
+        self,
+        audit: Any,
+        loss: Any,
+        model: Any,
+        loader: Any,
+        clipping: FlatClipping,
+        *,
+        every: int,
+        audit_batch: int,
     ) -> None:
-        inputs, targets = _inputs_and_targets(audit)
-        self._loss = separate_loss(loss, model.loss_reduction, targets)
         self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)  # past torch.compile
+        device = next(self._live.parameters()).device
+        self._data = audit_data(audit, loader, device, 0 if model.batch_first else 1)
+        self._given = type(audit).__name__
+        self.records = self._data.records
+        self._audit_batch = count("audit_batch", audit_batch, minimum=1)
+        self._loss = audit_loss(loss, self._data.take(slice(0, self._audit_batch)), model.loss_reduction)
         self._clipping = clipping
         self._every = count("every", every, minimum=1)
-        self._audit_batch = count("audit_batch", audit_batch, minimum=1)
-        device = next(self._live.parameters()).device
-        self._inputs = [tensor.to(device) for tensor in inputs]
-        self._targets = targets.to(device)
-        self._axis = 0 if model.batch_first else 1
-        self.records = len(targets)
-        for tensor in self._inputs:
-            if tensor.ndim <= self._axis or tensor.shape[self._axis] != self.records:
-                raise refuse("audit", [tuple(tensor.shape), tuple(targets.shape)], "as many inputs as targets")
-        if not self.records:
-            raise refuse("audit", [], "at least one record")
         self._model = model
         self._ghost = True
         self._twin: Any = None
@@ -106,7 +109,7 @@ class AuditRecords:
         "Ids of the live parameters that were clipped together when the twin was made."
         self._modes = self._modes_now()
         self._asked = 0
-        self._checked = False
+        self._tried = self._checked = False
         self._quiet = False
         "Whether layers that are known to be random are to be left out."
         self.random = False
@@ -129,7 +132,10 @@ class AuditRecords:
         Raises InvalidInputError if norms depend on how many records go through the model at once. Nothing of the run
         changes: the twin makes the passes, and random numbers are put back.
         """
-        if self._checked or not self._live.training:
+        if self._checked:
+            return
+        self._try()
+        if not self._live.training:
             return
 
         def quiet_norms(rows: torch.Tensor) -> torch.Tensor:
@@ -149,7 +155,32 @@ class AuditRecords:
         )
         self._checked, self.random = shown.conclusive, self.random or shown.random
 
-    def _passes(self, chunks: Sequence[slice | torch.Tensor], together: Together) -> torch.Tensor:
+    def _try(self) -> None:
+        """Let two records through the model, once, so that what cannot work is refused before training begins.
+
+        Raises InvalidInputError, with the first line of what the model or the loss had to say.
+        """
+        if self._tried:
+            return
+        modes = self._modes
+        if not self._live.training:  # as it will be then: Opacus computes nothing in evaluation mode
+            self._modes = [not couples(module) for module in self._live.modules()]
+        try:
+            with borrowed_random_numbers(devices_of(self._live)):
+                self._passes([torch.arange(2) % self.records], norms_together)
+        except InvalidInputError:
+            raise
+        except Exception as error:
+            said = next(iter(str(error).strip().splitlines()), "")
+            raise InvalidInputError(
+                f"audit={self._given}: the model or the loss fails on it ({type(error).__name__}: {said}); expected "
+                f"{EXPECTED}."
+            ) from error
+        finally:
+            self._modes = modes
+        self._tried = True
+
+    def _passes(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
         """Return the norms of the records in each chunk, one pass for each, one after the other."""
         with torch.enable_grad():
             try:
@@ -160,7 +191,7 @@ class AuditRecords:
                 self._ghost = False  # tied parameters, or other layers of which Opacus has no ghost norms
                 return self._all_norms(chunks, together)
 
-    def _all_norms(self, chunks: Sequence[slice | torch.Tensor], together: Together) -> torch.Tensor:
+    def _all_norms(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
         self._follow()
         try:
             return torch.cat([self._norms_of(rows, together) for rows in chunks])
@@ -168,18 +199,15 @@ class AuditRecords:
             self._twin = None  # hooks that were interrupted would mix up the next pass
             raise
 
-    def _norms_of(self, rows: slice | torch.Tensor, together: Together) -> torch.Tensor:
-        inputs = [tensor[rows] if self._axis == 0 else tensor[:, rows] for tensor in self._inputs]
-        targets = self._targets[rows]
-        loss = self._loss(self._twin(*inputs), targets)
-        if not isinstance(loss, torch.Tensor) or loss.ndim:
-            raise refuse("loss", self._loss, f"a loss that is reduced to one number by {self._model.loss_reduction!r}")
+    def _norms_of(self, rows: Rows, together: Together) -> torch.Tensor:
+        records = len(range(*rows.indices(self.records))) if isinstance(rows, slice) else len(rows)
+        loss = self._loss(self._twin, self._data.take(rows), records)
         with quiet_hooks():
             loss.backward()
         parameters: list[Any] = [self._twins[id(parameter)] for parameter in self._clipped_parameters()]
         if passes_are_mixed(parameters):
             raise NotImplementedError("a weight is used outside its layer")
-        norms = together([parameter._norm_sample.reshape(len(targets)) for parameter in parameters])
+        norms = together([parameter._norm_sample.reshape(records) for parameter in parameters])
         for twin in self._twins.values():
             twin.grad = None
         return norms.detach()
@@ -227,40 +255,6 @@ class AuditRecords:
             self._twins[id(parameter)].data = parameter.data
         for live, buffer in zip(self._live.buffers(), twin.buffers(), strict=True):
             buffer.data = live.data.clone()
-
-
-def _inputs_and_targets(audit: Any) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
-    expected = "(inputs, targets): tensors with one row for each record"
-    if not isinstance(audit, tuple | list) or len(audit) != 2:
-        raise refuse("audit", type(audit).__name__, expected)
-    inputs, targets = audit
-    inputs = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
-    for tensor in (*inputs, targets):
-        if not isinstance(tensor, torch.Tensor) or not tensor.ndim:
-            raise refuse("audit", type(tensor).__name__, expected)
-    return inputs, targets
-
-
-def separate_loss(loss: Any, reduction: str, targets: torch.Tensor) -> Any:
-    """Return the loss that training uses, which gives each record a gradient of its own.
-
-    ``reduction`` is what ``make_private`` was told. Raises InvalidInputError for a loss that makes the gradient of a
-    record depend on the others in its batch: a mean over weights, or over targets some of which are ignored.
-    """
-    if isinstance(loss, DPLossFastGradientClipping):
-        loss = loss.criterion
-    if not callable(loss):
-        raise refuse("loss", loss, "the loss that is trained with, to find the gradients of audit records")
-    reduced = getattr(loss, "reduction", reduction)
-    if reduced not in (reduction, "batchmean"):
-        raise refuse("loss.reduction", reduced, f"{reduction!r}, as make_private was told")
-    if reduction == "mean" and isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
-        if loss.weight is not None:
-            raise refuse("loss.weight", "a tensor", "no weights: their mean divides by the weights of the whole batch")
-        if bool((targets == loss.ignore_index).any()):
-            what = "no targets that are ignored: the mean divides by how many others the batch has"
-            raise refuse("loss.ignore_index", loss.ignore_index, what)
-    return loss
 
 
 _QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it

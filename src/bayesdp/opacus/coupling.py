@@ -16,7 +16,7 @@ def coupling_layers(model: Any) -> list[nn.Module]:
     become part of the model without noise.
     """
     module = getattr(model, "_module", None)
-    return [layer for layer in module.modules() if _couples(layer)] if isinstance(module, nn.Module) else []
+    return [layer for layer in module.modules() if couples(layer)] if isinstance(module, nn.Module) else []
 
 
 def check_layers(model: Any) -> None:
@@ -33,7 +33,8 @@ def check_mode(layer: nn.Module) -> None:
         raise _refusal(layer)
 
 
-def _couples(layer: nn.Module) -> bool:
+def couples(layer: nn.Module) -> bool:
+    """Return whether a layer couples the records of a batch while it is in training mode."""
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
         return True
     return isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats  # pyright: ignore[reportPrivateUsage]

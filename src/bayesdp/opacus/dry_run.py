@@ -47,7 +47,9 @@ def dry_run(
     many = min(_MOST, max(2, audit_batch))
     few = max(1, many // 4)
     times = many / few
-    alone, among = torch.arange(few) % records, torch.arange(many) % records
+    among = torch.arange(many) * max(records, many) // many % records  # spread evenly: data may be sorted
+    places = torch.arange(few) * (many // few)
+    alone = among[places]
     is_random, first = _asked_twice(norms, alone, devices)
     if is_random:
         norms = quiet_norms
@@ -55,12 +57,12 @@ def dry_run(
     else:
         still_random = False
     with borrowed_random_numbers(devices):
-        together = norms(among)[:few]
+        together = norms(among)[places]
         shown = torch.cat([first, together])
         if not bool(torch.isfinite(shown).all()) or not float(shown.max()) > 0:
             return DryRun(conclusive=False, random=is_random)
         if still_random:
-            ratio = _mean_ratio(lambda: norms(alone), lambda: norms(among)[:few], math.log(times) / 2)
+            ratio = _mean_ratio(lambda: norms(alone), lambda: norms(among)[places], math.log(times) / 2)
             separate = times**-0.5 < ratio < times**0.5
         else:
             ratio, separate = float(together.sum() / first.sum()), _close(first, together)

@@ -1,0 +1,233 @@
+"""Audit records and losses of any form: dictionaries, data sets, loaders, models that return their loss."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from bayesdp import InvalidInputError, Ledger
+from opacus_runs import CLASSES, FEATURES, audit_norms, batch_norms, private_run, random_data
+
+RECORDS = 40
+
+
+class Output(NamedTuple):
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
+class KeywordOnly(nn.Module):
+    """A model in the manner of Hugging Face: keywords in, an object with a loss out."""
+
+    def __init__(self, *, form: str = "object") -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+        self.form = form
+
+    def forward(self, *, features: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        logits = self.layers(features)
+        if labels is None:
+            return logits
+        loss = nn.functional.cross_entropy(logits, labels)
+        return {"object": Output(loss, logits), "dictionary": {"loss": loss}, "tuple": (loss, logits)}[self.form]
+
+
+class Dictionaries(Dataset[dict[str, torch.Tensor]]):
+    def __init__(self, records: int, seed: int = 0) -> None:
+        self.x, self.y = random_data(records, seed)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        return {"features": self.x[number], "labels": self.y[number]}
+
+
+def dictionary_run(form: str = "object", audit: Any = None, loss: Any = None) -> Ledger:
+    """Train with dictionaries whose records are all drawn at each step; return the ledger of three steps."""
+    from opacus import PrivacyEngine
+
+    torch.manual_seed(0)
+    model = KeywordOnly(form=form)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(Dictionaries(RECORDS), batch_size=RECORDS),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    ledger = Ledger(keep_norms=True)
+    import bayesdp.opacus
+
+    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=audit, loss=loss):
+        for _ in range(3):
+            for batch in loader:
+                optimizer.zero_grad()
+                output = model(**batch)
+                (output["loss"] if form == "dictionary" else output[0]).backward()
+                optimizer.step()
+    return ledger
+
+
+def losses_by_record(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(features=batch["features"]), batch["labels"], reduction="none")
+
+
+def whole(dataset: Dictionaries) -> dict[str, torch.Tensor]:
+    return {"features": dataset.x, "labels": dataset.y}
+
+
+@pytest.mark.parametrize(
+    ("form", "audit", "loss"),
+    [
+        ("object", whole(Dictionaries(RECORDS)), None),
+        ("dictionary", whole(Dictionaries(RECORDS)), None),
+        ("tuple", whole(Dictionaries(RECORDS)), None),
+        ("object", Dictionaries(RECORDS), None),
+        ("object", DataLoader(Dictionaries(RECORDS), batch_size=7), None),
+        ("object", whole(Dictionaries(RECORDS)), losses_by_record),
+        ("object", Dictionaries(RECORDS), losses_by_record),
+        ("object", ({"features": random_data(RECORDS)[0]}, random_data(RECORDS)[1]), nn.CrossEntropyLoss()),
+    ],
+)
+def test_the_norms_are_those_of_the_batch(form: str, audit: Any, loss: Any) -> None:
+    """The records that are trained on are the audit records too, so both must have the same norms."""
+    ledger = dictionary_run(form, audit, loss)
+    for step in (1, 2, 3):
+        assert np.allclose(audit_norms(ledger, step), batch_norms(ledger, step), rtol=1e-4)
+
+
+class Words(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Sequences of different lengths."""
+
+    def __init__(self, records: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        lengths = torch.randint(2, 9, (records,), generator=generator)
+        self.words = [torch.randint(1, 30, (int(n),), generator=generator) for n in lengths]
+        self.labels = torch.randint(0, CLASSES, (records,), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.words[number], self.labels[number]
+
+
+def padded(items: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    return pad_sequence([words for words, _ in items], batch_first=True), torch.stack([label for _, label in items])
+
+
+class Bag(nn.Module):
+    """The mean of embeddings; padding does not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(30, 8, padding_idx=0), nn.Linear(8, CLASSES)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        there = (words > 0).unsqueeze(2)
+        return self.out((self.words(words) * there).sum(1) / there.sum(1))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_sequences_of_different_lengths_are_collated_as_in_training(mode: str) -> None:
+    from opacus import PrivacyEngine
+
+    import bayesdp.opacus
+
+    torch.manual_seed(0)
+    data, model, criterion = Words(RECORDS), Bag(), nn.CrossEntropyLoss()
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=RECORDS, collate_fn=padded),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        grad_sample_mode=mode,
+        criterion=criterion,
+    )
+    model, optimizer, *criteria, loader = made
+    loss: Any = criteria[0] if criteria else criterion
+    ledger = Ledger(keep_norms=True)
+    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=data, loss=criterion, audit_batch=7):
+        for words, labels in loader:
+            optimizer.zero_grad()
+            loss(model(words), labels).backward()
+            optimizer.step()
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
+
+
+def test_a_data_set_of_tensors_is_read_with_the_loaders_collate_function() -> None:
+    data = random_data(RECORDS)
+    run, ledger = private_run(data=data, batch=RECORDS), Ledger(keep_norms=True)
+    run.watch(ledger, audit=TensorDataset(*data), loss=run.loss)
+    run.train(most=1)
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-5)
+
+
+class Streamed(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([])
+
+
+def wrong_shape(model: Any, batch: Any) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize(
+    ("audit", "loss", "message"),
+    [
+        ({"words": random_data(20)[0]}, None, r"audit=dict: the model or the loss fails on it \(TypeError: .*'words'"),
+        ({"input": random_data(20)[0]}, None, r"model\(\*\*audit\)='no loss': expected a model that returns its loss"),
+        ({"input": random_data(20)[0]}, nn.CrossEntropyLoss(), "loss='CrossEntropyLoss': expected the criterion"),
+        (random_data(20), wrong_shape, r"loss\(model, batch\)\.shape=\(\): expected \(2,\): one loss for each record"),
+        ((random_data(20)[0].numpy(), random_data(20)[1]), nn.CrossEntropyLoss(), r"audit=tuple: .* fails on it"),
+        ((random_data(20)[0], random_data(20)[1].double()), nn.CrossEntropyLoss(), r"fails on it \(RuntimeError"),
+        (DataLoader(Streamed()), nn.CrossEntropyLoss(), "audit='Streamed': expected a loader of a data set"),
+        (TensorDataset(*random_data(0)), nn.CrossEntropyLoss(), r"audit=\[\]: expected at least one record"),
+        ("people.csv", nn.CrossEntropyLoss(), "audit='str': expected what the loader yields"),
+    ],
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_what_cannot_work_is_refused_by_watch(audit: Any, loss: Any, message: str, training: bool) -> None:
+    """Also if the model is put into training mode only later; nothing of the run changes."""
+    run, ledger = private_run(), Ledger()
+    run.model.train(training)
+    before, state = run.parameters, torch.get_rng_state()
+    with pytest.raises(InvalidInputError, match=message):
+        run.watch(ledger, audit=audit, loss=loss)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(run.parameters, before)
+    run.model.train()
+    run.train(most=1)
+    assert ledger.steps == 0
+
+
+def test_a_model_may_come_into_training_mode_later() -> None:
+    data = random_data(RECORDS)
+    run, ledger = private_run(data=data, batch=RECORDS), Ledger(keep_norms=True)
+    run.model.eval()
+    run.watch(ledger, audit=data, loss=run.loss)
+    run.model.train()
+    run.train(most=1)
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-5)
+
+
+def test_a_loss_that_weighs_classes_inside_a_function_is_found_in_sorted_data() -> None:
+    """The dry run compares records from all over the audit set: in sorted data the first are all of one class."""
+    weights = torch.tensor([1.0, 5.0, 25.0])
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(output, target, weight=weights)
+
+    run = private_run()
+    x, y = random_data(300, seed=9)
+    order = torch.argsort(y)
+    with pytest.raises(InvalidInputError, match="norms depend on the other records"):
+        run.watch(Ledger(), audit=(x[order], y[order]), loss=loss)
