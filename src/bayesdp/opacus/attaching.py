@@ -15,6 +15,7 @@ from opacus.optimizers import (
 )
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
 
+from bayesdp import validation
 from bayesdp.claims.budget import Budget
 from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.stopping import StopWhen
@@ -28,6 +29,7 @@ from bayesdp.opacus.ghost_clipping import GhostClipping
 from bayesdp.opacus.open_sum import check_between_sums
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.watched_run import Watch
+from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
@@ -57,6 +59,8 @@ def watch(
     steps: int | None = None,
     audit_used_for: str | None = None,
     random_draws: Literal["estimate", "clip"] = "estimate",
+    report: str | Path | None = None,
+    delta: float = 1e-5,
     **declared: Any,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
@@ -95,6 +99,9 @@ def watch(
             an audit record's norm is that of one draw: keep the norms and call shares estimates ("estimate"), or charge
             audit records at the clip bound ("clip": what is claimed for shares is then a bound, that for everyone).
             ``Watch.random_draws`` says what was found.
+        report: Where to write the page about the run when it is closed. The statement is then printed too. Both are
+            left out if the ``with`` block ends with an exception.
+        delta: The delta of statement, report and live view.
         declared: Anything else that ``Ledger.create`` takes, for the path of a new ledger: ``unit``, ``audit_ids``,
             ``audit_groups``, ``data``, ``metadata``, ``keep_norms``, ``gate``.
 
@@ -104,6 +111,9 @@ def watch(
     its path is taken, or a checkpoint was loaded whose steps it does not contain.
     """
     check_layers(model)
+    validation.probability("delta", delta)
+    if report is not None:
+        check_libraries()  # before training, not after it
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
     if random_draws not in ("estimate", "clip"):
@@ -153,8 +163,18 @@ def watch(
         )
     )
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
-    view = LiveView(opened) if live else None
-    return Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)
+    view = LiveView(opened, delta=delta) if live else None
+    watched = Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)
+    if report is not None:
+        watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
+    return watched
+
+
+def _print_and_write(watched: Watch, report: Path, delta: float) -> None:
+    claims = watched.claims(delta)
+    print(claims.statement())
+    watched.ledger.report(report, claims=claims)
+    print(f"Report: {report.resolve()}")
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:

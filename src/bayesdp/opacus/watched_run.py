@@ -86,6 +86,8 @@ class Watch:
         self._sampling, self._clipping = sampling, clipping
         self._audit, self._budget = audit, budget
         self._owned, self._live = owned, live
+        self.at_end: Callable[[], None] | None = None
+        "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
         passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
         self._open = OpenSum(optimizer, sampling, clipping, passes)
@@ -173,11 +175,15 @@ class Watch:
         finally:
             if self._owned:
                 self.ledger.close()
+        if self.at_end is not None:
+            self.at_end()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.at_end = None
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
