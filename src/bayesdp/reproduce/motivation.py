@@ -103,7 +103,7 @@ def verdicts(result: Result) -> list[Verdict]:
     )
     return [
         Verdict(
-            says="An attacker who sees a mean released with epsilon is right with probability at most "
+            says="An attacker who sees a mean released with a given epsilon is right with probability at most "
             "1/(1 + e^-epsilon).",
             as_published=None,
             accounted_right=bounded,

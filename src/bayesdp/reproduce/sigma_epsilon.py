@@ -111,7 +111,7 @@ def verdicts(result: Result) -> list[Verdict]:
             accounted_right=all(_is_below(panel["bdp_norms"], panel["dp_same"]) for panel in panels.values()),
             why="By norms and at the same orders it never needs more, because no norm exceeds the clip bound. Its gain "
             f"in epsilon at sigma {result['sigmas'][0]:.3g} is {gains}; where nearly all gradients are clipped, there "
-            "is nothing to gain. And privacy loss distributions give everyone "
+            "is nothing to gain. Besides, privacy loss distributions give everyone "
             f"{tightest['dp_pld'][0]:.2g} where BDP has {tightest['bdp_norms'][0]:.3g}.",
         ),
         Verdict(
@@ -120,8 +120,8 @@ def verdicts(result: Result) -> list[Verdict]:
             accounted_right=norms_gaps[min(panels)] < min(1.1, norms_gaps[max(panels)]),
             why=f"As published, at the smallest sigma, DP is {gap:.2g} times BDP at the {tightest['quantile']:g} "
             f"quantile and {wide_gap:.2g} times BDP at the {widest['quantile']:g} quantile: gradients that are nearly "
-            "all clipped to C are still closer together than 2C, for which the noise is set. Their norms, however, are "
-            "C.",
+            "all clipped to C are still closer together than the 2C for which the noise is set. Their norms, however, "
+            "are C.",
         ),
     ]
 

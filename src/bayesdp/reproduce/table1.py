@@ -204,8 +204,8 @@ def _on_line(name: str, result: Result) -> Verdict:
             [figures[figure] for figures in here["by_learning_rate"]] for figure in ("accuracy", "epsilon")
         )
         why = (
-            f"Epsilon depends on the learning rate, which is not printed: it is {min(epsilons):.2g} to "
-            f"{max(epsilons):.2g} here, at accuracies of {_percent(min(accuracies))} to {_percent(max(accuracies))}. "
+            f"Epsilon depends on the learning rate, which is not printed: here epsilon is {min(epsilons):.2g} to "
+            f"{max(epsilons):.2g}, at accuracies of {_percent(min(accuracies))} to {_percent(max(accuracies))}. "
             "What the optimiser keeps is released without being accounted for."
         )
         return Verdict(says=says, as_published=None, accounted_right=None, why=why)
@@ -213,9 +213,9 @@ def _on_line(name: str, result: Result) -> Verdict:
         says=says,
         as_published=here["accuracy"] >= printed["accuracy"] - _COMPARABLE and here["epsilon"] <= printed["bdp"],
         accounted_right=None,
-        why=f"{_percent(here['accuracy'])} with epsilon {here['epsilon']:.3g} here; the floor of its order alone is "
-        f"{here['floor']:.2g}. Under the same assumptions, norms give {here['epsilon_of_norms']:.3g}: an estimate, not "
-        "a bound.",
+        why=f"{_percent(here['accuracy'])} with epsilon {here['epsilon']:.3g} here; the floor of the best order alone "
+        f"is {here['floor']:.2g}. Under the same assumptions, norms give {here['epsilon_of_norms']:.3g}: an estimate, "
+        "not a bound.",
     )
 
 
@@ -225,9 +225,9 @@ def _on_clipping(result: Result) -> Verdict:
         says="Clipping ensures classic DP bounds in addition to BDP.",
         as_published=here["worst_case"] <= printed["dp"],
         accounted_right=here["worst_case_if_records_were_clipped"] <= printed["dp"],
-        why=f"Compared with the printed {printed['dp']:g} on MNIST. The code clips the mean of a batch; the best that "
-        f"we can prove for that is {here['worst_case']:,.0f}, which is of no use. Had each record been clipped, the "
-        f"same noise would give everyone {here['worst_case_if_records_were_clipped']:.2g}.",
+        why=f"Judged by the printed {printed['dp']:g} on MNIST. The code clips the mean of a batch; the best epsilon "
+        f"that we can prove for that is {here['worst_case']:,.0f}, which is of no use. Had each record been clipped, "
+        f"the same noise would give everyone {here['worst_case_if_records_were_clipped']:.2g}.",
     )
 
 
@@ -244,7 +244,7 @@ def _on_classic_dp(result: Result) -> Verdict:
         as_published=None,
         accounted_right=False if len(as_good) == len(ours) else None,
         why="Recipes that clip record by record reach the printed accuracy to within one percentage point, with "
-        f"a worst case not above the printed BDP epsilon, on {len(as_good)} of {len(ours)} data sets"
+        f"a worst case no larger than the printed BDP epsilon, on {len(as_good)} of {len(ours)} data sets"
         + (f": {', '.join(as_good)}. " if as_good else ". ")
         + "(On CIFAR-10 with better features than the paper's.)",
     )
