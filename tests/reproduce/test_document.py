@@ -91,7 +91,9 @@ def test_the_success_of_guessing_stands_beside_every_epsilon_of_table_1():
     table = read(RESULTS)["table1"]
     epsilons = [line[name] for line in table["as_published"].values() for name in ("epsilon", "worst_case")]
     epsilons += [
-        line[name] for line in table["ours"].values() for name in ("worst_case", "half_ex_post", "half_estimate")
+        min(line[name], line["worst_case"])  # no share is shown above everyone
+        for line in table["ours"].values()
+        for name in ("worst_case", "half_ex_post", "half_estimate")
     ]
     text = words()
     assert len(epsilons) == 20

@@ -104,7 +104,7 @@ def a_table(**mnist):
 def test_what_holds_follows_from_the_figures(mnist, line, clipping):
     judged = verdicts(a_table(**mnist))
     assert [verdict.as_published for verdict in judged[:4]] == [line, True, None, None]
-    assert "0.1 to 3 here" in judged[2].why
+    assert "here epsilon is 0.1 to 3" in judged[2].why
     assert [verdict.accounted_right for verdict in judged[:4]] == [None] * 4
     assert [(verdict.as_published, verdict.accounted_right) for verdict in judged[4:]] == [clipping]
 

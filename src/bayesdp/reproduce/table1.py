@@ -149,7 +149,11 @@ def template_values(result: Result) -> dict[str, Any]:
             [
                 DATA_SETS[name],
                 _percent(figures["accuracy"]),
-                *(_with_success(figures[claim]) for claim in ("worst_case", "half_ex_post", "half_estimate")),
+                _with_success(figures["worst_case"]),
+                *(
+                    _with_success(min(figures[claim], figures["worst_case"]))
+                    for claim in ("half_ex_post", "half_estimate")
+                ),
             ]
             for name, figures in ours.items()
         ],
