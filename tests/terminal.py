@@ -5,19 +5,21 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import termios
 
+from warm_programs import Program
 
-def in_terminal(command, *, columns=80, **options):
-    """Run a program whose standard error is a terminal; return its exit code, standard output and what was shown."""
+
+def in_terminal(*arguments, columns=80, **options):
+    """Run a program whose standard error is a terminal; return its exit code, standard output and what was shown.
+
+    ``options`` are those of ``Program``: without ``code`` it is a command of bayesdp.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm", **options.pop("env", {})}
+    environment = {**os.environ, "TERM": "xterm"}
     environment.pop("COLUMNS", None)
-    with subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=theirs, env=environment, **options
-    ) as running:
+    with Program(*arguments, stderr=theirs, env=environment, **options) as running:
         os.close(theirs)
         shown = b""
         try:
@@ -25,7 +27,7 @@ def in_terminal(command, *, columns=80, **options):
                 shown += part
         except OSError:  # the program has ended
             pass
-        out = running.stdout.read().decode()
+        [out] = running.finish()
     os.close(ours)
     return running.returncode, out, shown.decode()
 

@@ -2,14 +2,13 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from bayesdp import Ledger
 from bayesdp.report.live import LiveView
-from command_line import BAYESDP, run
+from command_line import run
 from recipe_data import write_adult
 from terminal import in_terminal, rows
 
@@ -22,8 +21,8 @@ def last_line(folder):
 def test_train_shows_the_last_figures_the_last_phase_and_the_paths(tmp_path):
     write_adult(tmp_path / "data")
     folder = tmp_path / "out"
-    command = [BAYESDP, "train", "adult", "--data", tmp_path / "data", "--target-epsilon", "1", "-o", folder]
-    code, out, shown = in_terminal(command)
+    command = ["train", "adult", "--data", tmp_path / "data", "--target-epsilon", "1", "-o", folder]
+    code, out, shown = in_terminal(*command)
     assert code == 0
     written = rows(shown)
     assert last_line(folder) in written
@@ -86,7 +85,7 @@ WAYS = {"bar": 90, "bar, error": 42, "one step": 1, "ended": 90, "never ended": 
 def test_the_line_ends_on_the_last_step(tmp_path, way):
     """Steps take a millisecond, and the line is drawn every half second."""
     path = tmp_path / "run.ledger"
-    code, _, shown = in_terminal([sys.executable, "-c", STEPS, way, path])
+    code, _, shown = in_terminal(way, path, code=STEPS)
     assert code == (1 if "error" in way else 0)
     with Ledger.open(path, write=False) as ledger:
         final = LiveView(ledger).line()
@@ -97,7 +96,7 @@ def test_the_line_ends_on_the_last_step(tmp_path, way):
 
 
 def test_a_narrow_terminal_does_not_break_the_line(tmp_path):
-    code, _, shown = in_terminal([sys.executable, "-c", STEPS, "ended", tmp_path / "run.ledger"], columns=40)
+    code, _, shown = in_terminal("ended", tmp_path / "run.ledger", code=STEPS, columns=40)
     assert code == 0
     drawn = [row for row in rows(shown) if row.startswith("Step ")]
     assert all(len(row) < 40 and row.endswith("…") for row in drawn[:-1])
@@ -139,7 +138,7 @@ if sys.argv[1] == "closed":
 @pytest.mark.parametrize("way", ["closed", "statement", "error"])
 def test_watch_ends_its_line_on_the_last_step(tmp_path, way):
     path = tmp_path / "run.ledger"
-    code, _, shown = in_terminal([sys.executable, "-W", "ignore", "-c", WATCHED, way, path])
+    code, _, shown = in_terminal(way, path, code=WATCHED, warn=False)
     assert code == (1 if way == "error" else 0)
     with Ledger.open(path, write=False) as ledger:
         assert ledger.steps == 40
@@ -151,13 +150,13 @@ def test_watch_ends_its_line_on_the_last_step(tmp_path, way):
 @pytest.mark.parametrize("way", ["without", "closed"])
 def test_one_warning_of_pytorch_stays_one(tmp_path, way):
     """Inputs without gradients make PyTorch warn once, at the first step; watch neither hides nor repeats that."""
-    _, _, shown = in_terminal([sys.executable, "-c", WATCHED, way, tmp_path / "run.ledger"])
+    _, _, shown = in_terminal(way, tmp_path / "run.ledger", code=WATCHED)
     assert shown.count("Full backward hook is firing") == 1
 
 
 def test_json_is_not_disturbed_by_progress(tmp_path):
     write_adult(tmp_path / "data")
-    command = [BAYESDP, "train", "adult", "--data", tmp_path / "data", "--target-epsilon", "1", "--json"]
-    code, out, _ = in_terminal(command)
+    command = ["train", "adult", "--data", tmp_path / "data", "--target-epsilon", "1", "--json"]
+    code, out, _ = in_terminal(*command)
     assert code == 0
     assert json.loads(out)["recipe"] == "adult"
