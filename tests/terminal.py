@@ -27,9 +27,8 @@ def in_terminal(*arguments, columns=80, **options):
                 shown += part
         except OSError:  # the program has ended
             pass
-        [out] = running.finish()
     os.close(ours)
-    return running.returncode, out, shown.decode()
+    return running.returncode, *running.printed, shown.decode()
 
 
 def rows(shown):

@@ -38,12 +38,12 @@ _LONGEST = 1 << 17  # bytes of a request
 class Program:
     """A running program: Python ``code`` with arguments, by default a command of bayesdp.
 
-    Its output goes to the given descriptors, otherwise to files that ``finish`` reads. With ``warn=False`` warnings are
-    ignored, as by ``python -W ignore``.
+    Standard output and errors go to the given descriptors; what was written to those that are not given is in
+    ``printed`` after the end. With ``warn=False`` warnings are ignored, as by ``python -W ignore``.
     """
 
     def __init__(self, *arguments, code=COMMAND, stdout=None, stderr=None, env=None, cwd=None, warn=True):
-        self.returncode = None
+        self.returncode, self.printed = None, []
         self._files = [tempfile.TemporaryFile() for given in (stdout, stderr) if given is None]
         files = iter(self._files)
         outputs = [next(files).fileno() if given is None else given for given in (stdout, stderr)]
@@ -65,6 +65,10 @@ class Program:
         if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
             self.returncode = int(self._connection.recv(64))
             self._connection.close()
+            for file in self._files:
+                with file:
+                    file.seek(0)
+                    self.printed.append(file.read().decode())
         return self.returncode
 
     def wait(self, timeout=120.0):
@@ -74,16 +78,6 @@ class Program:
             self.poll(timeout)
             raise TimeoutError(f"the program did not end within {timeout} s")
         return self.returncode
-
-    def finish(self, timeout=120.0):
-        """Wait for the end and return what was printed to each of the files, in order."""
-        self.wait(timeout)
-        printed = []
-        for file in self._files:
-            file.seek(0)
-            printed.append(file.read().decode())
-            file.close()
-        return printed
 
     def send_signal(self, number):
         """Send a signal, unless the program has ended."""
@@ -105,8 +99,8 @@ class Program:
 def run_warm(*arguments, **options):
     """Run a command of bayesdp in a process of its own to its end; return exit code and output."""
     running = Program(*arguments, **options)
-    out, err = running.finish()
-    return subprocess.CompletedProcess(arguments, running.returncode, out, err)
+    code, (out, err) = running.wait(), running.printed
+    return subprocess.CompletedProcess(arguments, code, out, err)
 
 
 @cache

@@ -10,11 +10,11 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from functools import partial
 
 import pytest
 
 from command_line import BAYESDP, run, strict_json
+from warm_programs import Program
 
 
 def steps_of(path):
@@ -77,12 +77,12 @@ def test_demo_trains_again_serves_its_report_and_nothing_else(finished):
     out, _ = finished
     before = (out / "report.html").read_bytes()
     environment = {**os.environ, "BROWSER": "true"}
-    command = [BAYESDP, "demo", "--serve", "-o", out]
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run where Ctrl-C is ignored
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=listen) as running:
+    reading, writing = os.pipe()
+    with open(reading) as lines, Program("demo", "--serve", "-o", out, env=environment, stdout=writing) as running:
+        os.close(writing)
         try:
             printed = []
-            for line in running.stdout:
+            for line in lines:
                 if line.startswith("http://127.0.0.1:"):
                     address = line.split()[0]
                     break

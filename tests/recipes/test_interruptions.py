@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +15,9 @@ import pytest
 
 from bayesdp.recipes import feature_cache, load
 from bayesdp.recipes.features import Extractor, extract
-from command_line import BAYESDP, run_program
+from command_line import BAYESDP
 from recipe_data import write_adult, write_images
+from warm_programs import Program, run_warm
 
 PATIENCE = 100.0
 LISTEN = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run where Ctrl-C is ignored
@@ -62,24 +63,35 @@ def is_closed(folder):
     return (folder / "checkpoint.safetensors").exists() and not (folder / "run.ledger-head").exists()
 
 
+@contextmanager
+def started(moment, *arguments):
+    """Start a command: a new Python where its imports are to be interrupted, otherwise one that has them behind it."""
+    if moment == "half a second after the start":
+        with subprocess.Popen(
+            [BAYESDP, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=LISTEN
+        ) as running:
+            yield running, lambda: running.communicate(timeout=PATIENCE)[1]
+    else:
+        with Program(*arguments) as running:
+            yield running, lambda: running.wait(PATIENCE) and running.printed[1]
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_what_an_interrupted_run_promises_is_true(tmp_path, adult, moment):
     folder = tmp_path / "out"
-    command = [BAYESDP, "train", "adult", "--data", adult, "--target-epsilon", "1", "-o", folder]
+    command = ["train", "adult", "--data", adult, "--target-epsilon", "1", "-o", folder]
     begun = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=LISTEN) as (
-        running
-    ):
+    with started(moment, *command) as (running, finish):
         wait_for(running, lambda: MOMENTS[moment](folder, begun))
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=PATIENCE)[1]
+        said = finish()
     assert running.returncode in (130, -signal.SIGINT)
     promised = "--resume" in said
     if moment == "half a second after the start":
         assert not promised
     if moment in ("at the first step", "while the report is made"):
         assert f"The same command with --resume continues the run in {folder}." in said
-    again = run_program(*command[1:], *(["--resume"] if promised else []))
+    again = run_warm(*command, *(["--resume"] if promised else []))
     assert again.returncode == 0, (said, again.stderr)
     assert (folder / "report.html").exists()
 
@@ -87,12 +99,12 @@ def test_what_an_interrupted_run_promises_is_true(tmp_path, adult, moment):
 def test_a_second_process_in_the_folder_hears_of_the_first(tmp_path, adult):
     folder = tmp_path / "out"
     command = ["train", "adult", "--data", adult, "--target-epsilon", "1", "-o", folder]
-    with subprocess.Popen([BAYESDP, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    with Program(*command) as running:
         wait_for(running, lambda: steps_of(folder) >= 1)
         running.send_signal(signal.SIGSTOP)
         try:
             for more in ([], ["--resume"]):
-                second = run_program(*command, *more)
+                second = run_warm(*command, *more)
                 assert second.returncode == 2
                 assert second.stderr == (
                     f"bayesdp: ledger='{folder / 'run.ledger'}': is being written by another process.\n"

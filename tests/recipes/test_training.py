@@ -21,6 +21,7 @@ from bayesdp.cli import main
 from bayesdp.recipes import RECIPES, catalogue, load, train, whitening
 from bayesdp.recipes.features import EXTRACTORS
 from recipe_data import write_abalone, write_adult, write_images
+from warm_programs import COMMAND, Program, run_warm
 
 PROGRAM = Path(sys.executable).parent / "bayesdp"
 # The worst case of a run that need not be accurate: small, as its privacy loss distributions are computed faster.
@@ -175,7 +176,7 @@ def test_a_killed_run_goes_on_with_exactly_the_steps_that_are_left(data, tmp_pat
     slowly = "lambda items, what: (time.sleep(0.05) or item for item in items)"
     call = f"train('mnist', data={str(data)!r}, target_epsilon={EPSILON}, output={str(folder)!r}, track={slowly})"
     code = f"{SMALL}\nimport time\nfrom bayesdp.recipes import train\n{call}"
-    running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    running = Program(code=code)
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline and not ((folder / "run.ledger").exists() and _steps(folder) > 6):
         time.sleep(0.02)
@@ -335,7 +336,7 @@ def test_a_run_that_was_refused_leaves_no_ledger(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_one_line(data, tmp_path):
     """Files of at most 20 kB, as with `ulimit -f`: the ledger does not fit."""
-    limited = f"ulimit -f 20; exec {PROGRAM} train adult --data {data} --target-epsilon 3 -o {tmp_path / 'out'}"
-    result = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=240)
+    limited = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (20 << 10, 20 << 10))\n{COMMAND}"
+    result = run_warm("train", "adult", "--data", data, "--target-epsilon", 3, "-o", tmp_path / "out", code=limited)
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1, result.stderr
