@@ -44,7 +44,7 @@ class Program:
 
     def __init__(self, *arguments, code=COMMAND, stdout=None, stderr=None, env=None, cwd=None, warn=True):
         self.returncode, self.printed = None, []
-        self._files = [tempfile.TemporaryFile() for given in (stdout, stderr) if given is None]
+        self._files = [tempfile.TemporaryFile() for given in (stdout, stderr) if given is None]  # noqa: SIM115
         files = iter(self._files)
         outputs = [next(files).fileno() if given is None else given for given in (stdout, stderr)]
         request = {
@@ -160,7 +160,6 @@ def _become(request):
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
     sys.argv = request["argv"]
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
     sys.stdout, sys.stderr = _stream(1, "strict"), _stream(2, "backslashreplace")
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
     if not request["warn"]:
@@ -168,7 +167,7 @@ def _become(request):
 
 
 def _stream(number, errors):
-    buffered = open(number, "wb", closefd=False)
+    buffered = io.BufferedWriter(io.FileIO(number, "wb", closefd=False))
     at_once = number == 2 or os.isatty(number)
     return io.TextIOWrapper(buffered, encoding="utf-8", errors=errors, line_buffering=at_once)
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles import gaussian_epsilon
 from bayesdp.profiles.conversion import epsilon_from_costs
-from bayesdp.validation import InvalidInputError, refuse
+from bayesdp.validation import FloatArray, InvalidInputError, refuse
 
 ONLY_RENYI = "Only Rényi divergences gave a bound here; the exact epsilon may be much less."
 """What is said of a figure for which privacy loss distributions gave none."""
@@ -117,20 +117,22 @@ def worst_case_of(history: Iterable[RepeatedStep] | Any, *, delta: float = 1e-5)
     """
     delta = validation.probability("delta", delta)
     if _is_event(history):
-        return _worst_case(history, _steps_of(history), delta)
+        return _worst_case(history, _steps_of(history), delta, _renyi_accountant)
     return _worst_case_of_steps(tuple(merge(history)), delta)
 
 
 @lru_cache(maxsize=1024)
 def _worst_case_of_steps(steps: tuple[RepeatedStep, ...], delta: float) -> WorstCase:
     """Return the worst case of merged steps; kept, because claims, statement and report ask for the same one."""
-    return _worst_case(to_dp_event(steps), list(steps), delta)
+    return _worst_case(to_dp_event(steps), list(steps), delta, lambda _: _renyi_of_steps(steps))
 
 
-def _worst_case(event: Any, steps: list[RepeatedStep] | None, delta: float) -> WorstCase:
+def _worst_case(
+    event: Any, steps: list[RepeatedStep] | None, delta: float, renyi_accountant: Callable[[Any], Any]
+) -> WorstCase:
     """Return the smallest bound of an event; ``steps`` are those of an event made of Gaussians."""
     with _quiet():
-        accountant = _renyi_accountant(event)
+        accountant = renyi_accountant(event)
         rdp = _rdp(accountant, steps, delta)
         pld = PldBound(None, False)
         if rdp > 0:
@@ -164,7 +166,7 @@ def rdp_epsilon(history: Iterable[RepeatedStep], *, delta: float = 1e-5) -> floa
     delta = validation.probability("delta", delta)
     steps = merge(history)
     with _quiet():
-        return _rdp(_renyi_accountant(to_dp_event(steps)), steps, delta)
+        return _rdp(_renyi_of_steps(steps), steps, delta)
 
 
 def to_dp_event(history: Iterable[RepeatedStep]) -> Any:
@@ -251,6 +253,25 @@ def _renyi_accountant(event: Any) -> Any:
     except Exception as error:
         raise InvalidInputError(f"event={type(event).__name__}: {str(error).splitlines()[0]}") from None
     return accountant
+
+
+def _renyi_of_steps(steps_taken: Sequence[RepeatedStep]) -> Any:
+    """Return what ``_renyi_accountant`` returns for the event of these steps, to the last bit.
+
+    dp-accounting computes the Rényi divergences of a step again for every number of steps and every delta.
+    """
+    accountant = _renyi_accountant(to_dp_event([]))
+    for noise, rate, steps in steps_taken:
+        accountant._rdp += steps * _step_divergences(noise, rate)
+    return accountant
+
+
+@lru_cache(maxsize=1024)
+def _step_divergences(noise_multiplier: float, rate: float) -> FloatArray:
+    """Return the Rényi divergences [A] of one step at the orders of dp-accounting; kept, because they are slow."""
+    divergences: FloatArray = _renyi_accountant(to_dp_event([(noise_multiplier, rate, 1)]))._rdp
+    divergences.setflags(write=False)
+    return divergences
 
 
 def _rdp(accountant: Any, steps_taken: Sequence[RepeatedStep] | None, delta: float) -> float:
