@@ -4,12 +4,13 @@ import math
 
 import dp_accounting as dp
 import pytest
+from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
 import bayesdp
-from bayesdp.guarantees.worst_case import merge
+from bayesdp.guarantees.worst_case import _renyi_of_steps, merge
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,18 @@ def test_reference_figures(noise, rate, steps, rdp, pld):
     assert result.epsilon == result.pld_epsilon
     assert result.accountant == "PLD"
     assert float(result) == result.epsilon
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[], [(1.0, 0.1, 40)], [(1.0, 0.1, 41)], [(0.3, 1e-4, 10**6), (7.0, 1.0, 3)], [(2.0, 0.5, 2), (90.0, 0.99, 5)]],
+)
+def test_rdp_is_that_of_dp_accounting_to_the_last_bit(steps):
+    theirs = RdpAccountant()
+    theirs.compose(bayesdp.to_dp_event(steps))
+    for delta in (1e-3, 1e-5, 1e-22):
+        ours = _renyi_of_steps(steps).get_epsilon(delta)
+        assert ours == theirs.get_epsilon(delta)
 
 
 def gaussian_epsilon(mu, delta):
