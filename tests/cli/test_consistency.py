@@ -1,6 +1,7 @@
 """What all commands have in common: help in words, --json, -o; and cautions about figures nobody should promise."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -48,13 +49,22 @@ def test_the_list_of_commands_is_not_cut_short(monkeypatch):
     assert "..." not in text.split("Commands:")[1]
 
 
-@pytest.fixture
-def ledgers(tmp_path):
-    rng = np.random.default_rng(0)
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    """The folder with two closed ledgers that tests copy."""
+    folder, rng = tmp_path_factory.mktemp("originals"), np.random.default_rng(0)
     for name in ("a.ledger", "b.ledger"):
-        with Ledger.create(tmp_path / name, audit_ids=range(60), training_records=1000) as ledger:
+        with Ledger.create(folder / name, audit_ids=range(60), training_records=1000) as ledger:
             for _ in range(5):
                 ledger.step(noise_std=4.0, sample_rate=0.1, clip=1.0, audit=rng.random(60), planned_batch=100)
+    return folder
+
+
+@pytest.fixture
+def ledgers(originals, tmp_path):
+    """A folder with copies of two ledgers."""
+    for name in ("a.ledger", "b.ledger"):
+        shutil.copy(originals / name, tmp_path / name)
     return tmp_path
 
 
