@@ -5,6 +5,10 @@ import os
 # Two workers on two processors: threads of their own would only wait for each other. Before NumPy or PyTorch is loaded.
 for library in ("OMP", "MKL", "OPENBLAS"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+# glibc returns freed arrays to the system, which clears each page again: a fifth of the time of a training. Read when a
+# process starts, so it is for the workers and for the programs that tests start.
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(32 << 20))
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(512 << 20))
 
 from hypothesis import settings  # noqa: E402
 
