@@ -17,6 +17,7 @@ from bayesdp.reproduce.experiment import ExperimentOptions, for_json
 from bayesdp.reproduce.published import weibull
 from bayesdp.reproduce.published.weibull import classic
 from bayesdp.reproduce.targets import Reproduction, experiment
+from command_line import run
 from oracle_files import rows
 
 _kept_worst_case = cache(worst_case)
@@ -180,24 +181,16 @@ def test_what_is_not_finite_is_null_in_json():
 
 
 def test_the_command(tmp_path):
-    def command(*arguments):
-        return subprocess.run(
-            [Path(sys.executable).parent / "bayesdp", "reproduce", *arguments],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=120,
-        )
-
-    done = command("lambda-epsilon", "-o", "out")
+    program = [Path(sys.executable).parent / "bayesdp", "reproduce", "lambda-epsilon", "-o", "out"]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0
     assert done.stdout.splitlines()[:2] == ["out/lambda-epsilon.json", "out/lambda-epsilon.png"]
     assert "holds as published" in done.stdout
     assert done.stderr == "This takes about 5 seconds on two cores.\n"
-    as_json = json.loads(command("motivation", "-o", "out", "--json").stdout)
+    as_json = json.loads(run("reproduce", "motivation", "-o", "out", "--json", cwd=tmp_path).stdout)
     assert as_json == {"motivation": json.loads((tmp_path / "out/motivation.json").read_text())}
     for arguments, words in ((["figure 7"], "target='figure 7'"), (["lambda-epsilon", "--seed", "-1"], "seed=-1")):
-        wrong = command(*arguments)
+        wrong = run("reproduce", *arguments, cwd=tmp_path)
         assert wrong.returncode == 2
         assert words in wrong.stderr
         assert len(wrong.stderr.splitlines()) == 1
