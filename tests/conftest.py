@@ -1,5 +1,6 @@
 """Property tests are repeatable by default; `make test-slow` explores, with many more examples."""
 
+import gc
 import os
 
 # Two workers on two processors: threads of their own would only wait for each other. Before NumPy or PyTorch is loaded.
@@ -15,3 +16,8 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile("repeatable", max_examples=40, derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_unconfigure() -> None:
+    """Let Python end at once: it would look at everything that was imported once more, for a second or two."""
+    gc.freeze()
