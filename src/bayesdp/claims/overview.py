@@ -15,7 +15,7 @@ from bayesdp.cautions import about_delta, about_epsilon
 from bayesdp.claims.claim import NO_BETTER, Claim
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.risk import RunRisk
-from bayesdp.claims.shares import NOT_USED, SAMPLED, ShareClaims
+from bayesdp.claims.shares import FIXED_NORMS, NOT_USED, SAMPLED, ShareClaims
 from bayesdp.formatting import confidence, guesses, listed, percent, round_up
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import StoredLedger
@@ -289,6 +289,8 @@ def _rests_on(claims: Summarised) -> list[str]:
     of_shares = [*(pair.ex_post for pair in claims.shares), *claims.members]
     used = [claims.everyone, *(claim for claim in of_shares if _sure(claim) or _doubtful(claim))]
     texts = dict.fromkeys(text for claim in used for text in claim.assumptions)
+    estimates = (pair.estimate for pair in claims.shares if not pair.estimate.reason)
+    texts |= dict.fromkeys(text for claim in estimates for text in claim.assumptions if text != FIXED_NORMS)
     if SAMPLED in texts:  # which says more
         texts.pop(NOT_USED, None)
     return list(texts)
