@@ -25,7 +25,8 @@ def test_every_kind_of_run_is_there():
 
 @pytest.mark.parametrize("line", LINES)
 def test_claims_are_lower_than_they_were(line):
-    assert line["claimed"] == pytest.approx(min(line["plan"], line["everyone"]), rel=1e-6)
+    assert line["left_out"] <= line["everyone"]
+    assert line["claimed"] <= min(line["plan"], line["left_out"]) * (1 + 1e-9)
     assert line["less"] == pytest.approx(1 - line["claimed"] / line["before"], abs=0.01)
     assert line["less"] >= least_gain(line["claimed"])
 
