@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 
 from bayesdp import validation
 from bayesdp.mechanisms.gaussian import SubsampledGaussian
+from bayesdp.mechanisms.kept_results import KeptResults, fingerprint
 from bayesdp.validation import FloatArray
 
 Direction = Literal["both", "record in", "record out"]
 """Whom a cost is about: somebody who was in the data, somebody who was not, or either."""
+_KEPT: KeptResults[FloatArray] = KeptResults(1 << 25)
 
 
 def log_moments(
@@ -40,6 +42,18 @@ def log_moments(
 
 
 def _of_one_rate(rate: float, exposures: FloatArray, lambdas: ArrayLike | range, direction: Direction) -> FloatArray:
+    orders = np.asarray(lambdas)
+    if orders.dtype.kind not in "iuf":
+        return _computed(rate, exposures, lambdas, direction)  # which says what is wrong with them
+    arguments = fingerprint([exposures, orders], rate, direction)
+    table = _KEPT.find(arguments)
+    if table is None:
+        table = _computed(rate, exposures, lambdas, direction)
+        _KEPT.keep(arguments, table, table.nbytes)
+    return table.copy()
+
+
+def _computed(rate: float, exposures: FloatArray, lambdas: ArrayLike | range, direction: Direction) -> FloatArray:
     step = SubsampledGaussian(sample_rate=rate)
     if direction == "both":
         return step.log_moment(exposures, lambdas)

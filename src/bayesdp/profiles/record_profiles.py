@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
+from bayesdp.mechanisms.kept_results import KeptResults, fingerprint
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles.composed import MOST_POINTS, ComposedLosses
 from bayesdp.profiles.conversion import log_constant, record_deltas, record_epsilons
@@ -86,6 +87,9 @@ class Profiles:
         return np.maximum(self.delta_in, self.delta_out)
 
 
+_KEPT: KeptResults[Profiles] = KeptResults(1 << 24)
+
+
 def profiles(
     given: ExposureCounts,
     delta: float | Sequence[float],
@@ -105,10 +109,26 @@ def profiles(
     0 and 1, epsilons are finite and at least 0, and the counts are whole numbers of the right shape.
     """
     deltas_asked = [validation.probability("delta", value) for value in np.atleast_1d(delta).tolist()]
-    least = min(deltas_asked)  # what errors may cost is a part of it
     at = validation.non_negative_array("epsilons", np.atleast_1d(epsilons)).ravel()
     counts = _checked(given)
     precision = precision or Precision()
+    arguments = fingerprint([given.rates, given.exposures, counts, at], str(deltas_asked), str(precision))
+    result = _KEPT.find(arguments)
+    if result is None:
+        result = _computed(replace(given, counts=counts), deltas_asked, at, precision, track)
+        _KEPT.keep(arguments, result, sum(array.nbytes for array in vars(result).values()))
+    result = Profiles(**{name: array.copy() for name, array in vars(result).items()})
+    if np.ndim(delta):
+        return result
+    return replace(result, epsilon_in=result.epsilon_in[:, 0], epsilon_out=result.epsilon_out[:, 0])
+
+
+def _computed(
+    given: ExposureCounts, deltas_asked: Sequence[float], at: FloatArray, precision: Precision, track: Progress
+) -> Profiles:
+    """Return the profiles of checked arguments; epsilon is [m, D]."""
+    least = min(deltas_asked)  # what errors may cost is a part of it
+    counts = given.counts
     costs = _costs(given, counts)
     by_delta = np.stack([record_epsilons(costs, _LAMBDAS, asked) for asked in deltas_asked], axis=1)
     renyi = by_delta.max(axis=1)
@@ -129,9 +149,7 @@ def profiles(
             for number, asked in enumerate(deltas_asked):
                 epsilon[chunk, number] = np.minimum(epsilon[chunk, number], composed.epsilons(asked))
             deltas[chunk] = np.minimum(deltas[chunk], composed.deltas(at))
-    if np.ndim(delta):
-        return result
-    return replace(result, epsilon_in=result.epsilon_in[:, 0], epsilon_out=result.epsilon_out[:, 0])
+    return result
 
 
 def _checked(given: ExposureCounts) -> FloatArray:
