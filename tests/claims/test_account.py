@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bayesdp
+from kept import forget_results
 
 RNG = np.random.default_rng(0)
 NORMS = np.minimum(5, np.exp(-1 + 0.5 * RNG.standard_normal((20, 60))))
@@ -18,6 +19,7 @@ def test_equals_the_claims_of_a_ledger_with_the_same_steps():
     ledger = bayesdp.Ledger()
     for row in NORMS:
         ledger.step(noise_std=3.0, sample_rate=0.05, clip=1.0, audit=row)
+    forget_results()
     assert result == ledger.claims(1e-5)
     assert not result.bayesian.private
     expected = bayesdp.epsilon(noise_multiplier=3.0, sample_rate=0.05, steps=20, delta=1e-5)
@@ -28,6 +30,7 @@ def test_equals_the_claims_of_a_ledger_with_the_same_steps():
 def test_the_figure_called_bayesian_is_one_number_everywhere(tmp_path):
     result = bayesdp.account(NORMS, **SETTINGS, ledger=tmp_path / "run.ledger")
     with bayesdp.Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        forget_results()
         claims = ledger.claims(1e-5)
     assert math.isfinite(result.bayesian.epsilon)
     assert claims.bayesian == result.bayesian

@@ -16,6 +16,7 @@ from bayesdp.claims import ClaimRequest, compute_claims
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.estimators import order_statistic_rank
 from bayesdp.profiles import gaussian_epsilon
+from kept import forget_results
 
 STEP = {"noise_std": 6.0, "sample_rate": 4096 / 60000, "clip": 1.0}
 
@@ -105,6 +106,7 @@ def test_without_audit_records_no_share_has_claims():
 
 
 def test_equal_runs_have_equal_claims(run, claims):
+    forget_results()
     assert run.claims(rows=2, private=True) == claims
     assert run.claims() != claims
     assert claims != list(claims)

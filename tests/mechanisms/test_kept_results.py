@@ -44,6 +44,8 @@ def test_the_oldest_make_room_and_large_ones_are_not_kept():
     kept.keep(b"small", 11, 50)
     assert kept.find(b"\x00") == 10
     assert kept.find(b"\x02") == 2
+    kept.forget()
+    assert kept.find(b"\x02") is None
 
 
 @pytest.mark.parametrize("direction", ["both", "record in", "record out"])

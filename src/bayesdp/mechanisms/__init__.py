@@ -7,6 +7,7 @@ subsampling.py          Poisson subsampling of any other mechanism
 binomial.py             logarithms of binomial probabilities
 float_grid.py           grids that round by the bits of a float
 log_moments.py          log-moments of steps that differ in their sampling rates
+kept_results.py         the latest results of slow functions of arrays
 """
 
 from bayesdp.mechanisms.gaussian import SubsampledGaussian, published_reverse_cost

@@ -43,6 +43,12 @@ class KeptResults(Generic[Result]):
             while self._size > self._most:
                 self._size -= self._kept.popitem(last=False)[1][1]
 
+    def forget(self) -> None:
+        """Forget all results; what is asked for next is computed."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
 
 def fingerprint(arrays: Sequence[NDArray[Any]], *others: float | str) -> bytes:
     """Return 32 bytes that are equal only for equal arguments: arrays equal in type, shape and bits, and others."""
