@@ -8,8 +8,8 @@ lines stay as they are in the results.
 
 *Before*: the Markov form with the wide mixture and the cost of the larger direction, as version 0.1.0 computed it.
 *After*: the hockey-stick form with the cost of a record left out, at the wide mixture (no plan) and at orders laid out
-from the plan. *Claimed*: the latter, or the epsilon for everyone left out if that is smaller. *Fixed*: the Rényi bound if
-exposures had been fixed beforehand, in the same direction: what adaptivity costs is the rest.
+from the plan. *Claimed*: the latter, or the epsilon for everyone left out if that is smaller. *Fixed*: the Rényi bound
+if exposures had been fixed beforehand, in the same direction: what adaptivity costs is the rest.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def main() -> None:
 def _shown(line: dict[str, Any]) -> str:
     return (
         f"{line['before']:.4g} -> {line['no_plan']:.4g} -> {line['plan']:.4g}, claimed {line['claimed']:.4g} "
-        f"({line['less']:.0%} less; {line['above_fixed']:.1%} above fixed; everyone {line['everyone']:.4g}, left out {line['left_out']:.4g})"
+        f"({line['less']:.0%} less; {line['above_fixed']:.1%} above fixed; everyone {line['everyone']:.4g}, "
+        f"left out {line['left_out']:.4g})"
     )
 
 
