@@ -172,9 +172,10 @@ def report(
 
     Example: bayesdp report run.ledger -o report.html
     """
-    from bayesdp.report import write_report
+    from bayesdp.report import check_libraries, write_report
     from bayesdp.run_ledger import Ledger
 
+    check_libraries()  # before the work
     released = None if model is None else _released(model)
     with Ledger.open(ledger, write=False) as opened:
         result = opened.claims(delta, gamma)
