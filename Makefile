@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := .venv/.installed
+# Programs that the tests start need not be compiled each time, also where the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo test test-slow test-pythons bench coverage storm docs lint format clean
 .DEFAULT_GOAL := setup
