@@ -10,11 +10,10 @@ from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.shares import FIXED_NORMS, NO_AUDIT, SAMPLED
 
-NOT_THE_MEAN = (
+_NOT_THE_MEAN = (
     "It is not the mean of people's epsilons, but the epsilon at which delta, averaged over people, is as stated; the "
     "people who are most exposed dominate that average."
 )
-"""What a reader of an average should know, here and in the paper's claim."""
 
 
 def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, everyone: Claim) -> Claim:
@@ -50,4 +49,4 @@ def average_claim(figures: RecordFigures, request: ClaimRequest, records: int, e
         return claim.without(f"{records} audit records do not support an average delta of {delta:g}")
     least = floor(estimator, records, figures.walk, figures.bounds, delta)
     note = f"No sample of {records} audit records could support an average epsilon below {least:.3g}."
-    return claim.with_figure(walked.epsilon, notes=(NOT_THE_MEAN, note) if least else (NOT_THE_MEAN,))
+    return claim.with_figure(walked.epsilon, notes=(_NOT_THE_MEAN, note) if least else (_NOT_THE_MEAN,))

@@ -150,9 +150,11 @@ class Claim:
 
     def _kind_words(self) -> str:
         words = _KINDS[self.kind]
-        if self.kind == "estimate" and self.gamma:
+        if self.condition is not None:
+            words = f"{words.removesuffix('.')}, {self.condition}."
+        if self.kind == "estimate" and self.gamma and self.own_epsilon is None:
             words += " The confidence is about who happened to be in the audit set, and about nothing else."
-        return words if self.condition is None else f"{words.removesuffix('.')}, {self.condition}."
+        return words
 
     def __str__(self) -> str:
         return self.statement()

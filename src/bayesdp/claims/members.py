@@ -94,9 +94,9 @@ def level_claims(
 ) -> tuple[Claim, ...]:
     """Return what holds at each of ``LEVELS`` of the plan: its epsilon, and how probably a random member keeps to it.
 
-    With several ``looks``, it is the probability that this holds at all of them, by the union bound. Only
-    levels that more than half of the members keep to are claimed. Where the plan has no sampling, a level is a sum of
-    squared exposures; a run that sampled nevertheless counts other costs, and nothing is claimed.
+    With several ``looks``, it is the probability that this holds at all of them, by the union bound. Only levels that
+    more than half of the members keep to are claimed. Where the plan has no sampling, a level is a sum of squared
+    exposures; a run that sampled nevertheless counts other costs, and nothing is claimed.
     """
     if planned.unsampled and not figures.unsampled:
         return ()

@@ -81,18 +81,21 @@ class ClipBound:
 
     def epsilons(self, deltas: Sequence[float]) -> FloatArray:
         """Return upper bounds of epsilon at D deltas, [D], by the profile or Rényi divergences, whichever is less."""
-        renyi = np.array([epsilon_from_costs(self.costs, CLIP_BOUND_LAMBDAS, delta, "improved")[0] for delta in deltas])
-        if self.unsampled:
-            return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
-        return np.minimum(renyi, profiles(self.settings, deltas).epsilon[0])
+        return self._epsilons(deltas, left_out=False)
 
     def epsilons_out(self, deltas: Sequence[float]) -> FloatArray:
         """Return upper bounds of epsilon at D deltas, [D], for everyone who was left out: the direction "record out".
 
         With sampling a release shows less surely that somebody was left out than that somebody took part.
         """
-        both = self.epsilons(deltas)
-        return both if self.unsampled else np.minimum(both, profiles(self.settings, deltas).epsilon_out[0])
+        return self._epsilons(deltas, left_out=True)
+
+    def _epsilons(self, deltas: Sequence[float], *, left_out: bool) -> FloatArray:
+        renyi = np.array([epsilon_from_costs(self.costs, CLIP_BOUND_LAMBDAS, delta, "improved")[0] for delta in deltas])
+        if self.unsampled:
+            return np.minimum(renyi, [float(gaussian_epsilon(self._exposure, delta)) for delta in deltas])
+        found = profiles(self.settings, deltas)
+        return np.minimum(renyi, found.epsilon_out[0] if left_out else found.epsilon[0])
 
     @property
     def unsampled(self) -> bool:

@@ -74,8 +74,7 @@ class _OfPairs:
 
     def __call__(self, model: Any, batch: Any, records: int) -> torch.Tensor:
         inputs, targets = batch
-        output = model(*inputs) if isinstance(inputs, tuple | list) else _called(model, inputs)
-        return _one_number(self._criterion(output, targets), self._criterion, self._reduction)
+        return _one_number(self._criterion(_called(model, inputs), targets), self._criterion, self._reduction)
 
 
 def _of_output(model: Any, batch: Any, records: int) -> torch.Tensor:
@@ -96,7 +95,9 @@ def _of_output(model: Any, batch: Any, records: int) -> torch.Tensor:
 
 
 def _called(model: Any, inputs: Any) -> Any:
-    return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
 
 
 def _one_number(loss: Any, criterion: Any, reduction: str) -> torch.Tensor:

@@ -172,8 +172,9 @@ def train(
         claims = compute_claims(ledger, request)
         next(bar)
         baseline_accuracy = fitted.baseline() if (reproducible if baseline is None else baseline) else None
-        content = array_bytes(fitted.arrays, {**about, "classify": fitted.classify})
+        content = b""
         if folder is not None:
+            content = array_bytes(fitted.arrays, {**about, "classify": fitted.classify})
             title, file = f"Privacy of the {name} model", ReleasedFile.of_content(MODEL, content)
             write_report(ledger, folder / REPORT, title=title, claims=claims, model=file)
         next(bar, None)

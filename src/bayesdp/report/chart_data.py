@@ -101,13 +101,14 @@ def over_training(
             along.append(figures.ex_post)
     bounds = [ledger_clip_bound(ledger, through=point) for point in points]
     lowest = [None if bound is None else float(bound.mixture_costs(ledger.mixture)[0]) for bound in bounds]
-    everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
-    left_out = [_left_out(bound, delta) for bound in bounds]
     if kept_plan(ledger) or kept_budget(ledger):  # what is guaranteed does not depend on how far the run has come
         everyone = [_finite(figures.worst_case)] * len(points)
         left_out = [_left_out(guaranteed_clip_bound(ledger, figures.clip_bound), delta)] * len(points)
-    elif everyone:
-        everyone[-1] = _finite(figures.worst_case)
+    else:
+        everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
+        if everyone:
+            everyone[-1] = _finite(figures.worst_case)
+        left_out = [_left_out(bound, delta) for bound in bounds]
     most = [
         least if ceiling is None else min(least, ceiling) for least, ceiling in zip(left_out, everyone, strict=True)
     ]

@@ -84,13 +84,11 @@ class LiveView:
             return "Training"
         figures = RecordFigures(self._ledger, self._delta, math.inf)
         guaranteed = guaranteed_clip_bound(self._ledger, figures.clip_bound)
-        everyone = left_out = math.inf
-        if guaranteed is not None:
-            everyone = float(guaranteed.epsilons([self._delta])[0])
-            left_out = float(guaranteed.epsilons_out([self._delta])[0])
+        everyone = math.inf if guaranteed is None else float(guaranteed.epsilons([self._delta])[0])
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
         sure = share_epsilon(figures.ex_post, self._share, self._gamma)
         if sure is not None:
+            left_out = math.inf if guaranteed is None else float(guaranteed.epsilons_out([self._delta])[0])
             doubtful = any(caveat.weakens != "nothing" for caveat in ledger_caveats(self._ledger))
             about = ", an estimate," if doubtful else ""
             words += f", {_figure(min(sure, left_out))}{about} for {percent(self._share)} of people"
