@@ -17,6 +17,7 @@ watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed
 open_sum.py           the sum that the next step will release: its parts, and whether more follow
 clipping.py           norms, bound and noise, for each way in which Opacus clips; ghost_clipping.py: ghost clipping
 audit.py              norms that held-out records would have had; dry_run.py: whether they mean what they should
+audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks

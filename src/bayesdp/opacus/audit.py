@@ -38,8 +38,9 @@ from torch import nn
 
 from bayesdp.opacus.audit_data import EXPECTED, Rows, audit_data
 from bayesdp.opacus.audit_loss import audit_loss
+from bayesdp.opacus.audit_rows import check_rows
 from bayesdp.opacus.clipping import FlatClipping, norms_together
-from bayesdp.opacus.coupling import couples
+from bayesdp.opacus.coupling import couples, refuse_unsorted_sequences
 from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, draws_at_random
@@ -202,6 +203,8 @@ class AuditRecords:
     def _norms_of(self, rows: Rows, together: Together) -> torch.Tensor:
         records = len(range(*rows.indices(self.records))) if isinstance(rows, slice) else len(rows)
         loss = self._loss(self._twin, self._data.take(rows), records)
+        if not self._tried:
+            check_rows(self._twin._module, records, 0 if self._model.batch_first else 1)
         with quiet_hooks():
             loss.backward()
         parameters: list[Any] = [self._twins[id(parameter)] for parameter in self._clipped_parameters()]
@@ -221,6 +224,7 @@ class AuditRecords:
     def _new_twin(self) -> nn.Module:
         with _without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
             twin = copy.deepcopy(self._live)
+        refuse_unsorted_sequences(twin)
         self._twins = dict(zip(map(id, self._live.parameters()), twin.parameters(), strict=True))
         clipped = {id(parameter) for parameter in self._clipped_parameters()}
         for parameter in self._live.parameters():

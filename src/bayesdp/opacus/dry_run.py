@@ -47,7 +47,8 @@ def dry_run(
     many = min(_MOST, max(2, audit_batch))
     few = max(1, many // 4)
     times = many / few
-    among = torch.arange(many) * max(records, many) // many % records  # spread evenly: data may be sorted
+    spread = torch.arange(many) * max(records, many) // many % records  # evenly: data may be sorted
+    among = spread.sort().values  # and stay so, for a collate function that sorts
     places = torch.arange(few) * (many // few)
     alone = among[places]
     is_random, first = _asked_twice(norms, alone, devices)
@@ -57,7 +58,8 @@ def dry_run(
     else:
         still_random = False
     with borrowed_random_numbers(devices):
-        together = norms(among)[places]
+        everywhere = norms(among)
+        together = everywhere[places]
         shown = torch.cat([first, together])
         if not bool(torch.isfinite(shown).all()) or not float(shown.max()) > 0:
             return DryRun(conclusive=False, random=is_random)
@@ -66,6 +68,9 @@ def dry_run(
             separate = times**-0.5 < ratio < times**0.5
         else:
             ratio, separate = float(together.sum() / first.sum()), _close(first, together)
+    if not separate and not still_random and _reordered(first, everywhere):
+        expected = "audit records in the order in which the collate function puts a batch (sorted by length, perhaps)"
+        raise refuse("audit", "reordered", expected)
     if not separate:
         raise _refusal(ratio, times, reduction)
     return DryRun(conclusive=True, random=is_random)
@@ -81,6 +86,12 @@ def _asked_twice(norms: Norms, rows: torch.Tensor, devices: list[int]) -> tuple[
 def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
     scale = float(torch.maximum(first, second).nan_to_num(0.0, posinf=0.0).max())
     return bool(torch.allclose(first, second, rtol=1e-2, atol=1e-3 * scale, equal_nan=True))
+
+
+def _reordered(alone: torch.Tensor, among: torch.Tensor) -> bool:
+    """Return whether all norms are there, but in other places: the collate function has moved records."""
+    nearest = (among[None] - alone[:, None]).abs().argmin(dim=1)
+    return _close(alone, among[nearest])
 
 
 def _mean_ratio(alone: Callable[[], torch.Tensor], among: Callable[[], torch.Tensor], least: float) -> float:

@@ -40,7 +40,7 @@ from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
-from bayesdp.opacus.coupling import check_mode, coupling_layers
+from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.open_sum import OpenSum
@@ -89,6 +89,7 @@ class Watch:
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
+        self._sequence_hooks = refuse_unsorted_sequences(model._module)
         passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
         self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
@@ -163,7 +164,8 @@ class Watch:
         self._clipping.detach()
         self._open.detach()
         self._earlier.end()
-        self._guard.remove()
+        for hook in (self._guard, *self._sequence_hooks):
+            hook.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
         del self._optimizer.pre_step
