@@ -84,6 +84,33 @@ def test_an_audit_of_your_own_may_make_both_passes() -> None:
     assert ledger.history.caveats == []
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_loss_of_both_passes_has_the_norms_of_training(passes: int) -> None:
+    """The whole training set is drawn, and is the audit set; training makes ``passes`` passes, the audit two."""
+    data = random_data(RECORDS)[0], torch.ones(RECORDS)
+    run, *_ = discriminator_run()
+    invented = torch.ones(FEATURES)
+
+    def both(model: Any, batch: Any) -> torch.Tensor:
+        real, label = batch
+        output = model(real)[:, 0], model(invented.expand_as(real))[:, 0]
+        losses = [nn.functional.binary_cross_entropy_with_logits(output[0], label, reduction="none")]
+        losses.append(nn.functional.binary_cross_entropy_with_logits(output[1], 0 * label, reduction="none"))
+        return losses[0] + losses[1]
+
+    ledger = Ledger(keep_norms=True)
+    run.watch(ledger, audit=data, loss=both)
+    for real, label in run.loader:
+        run.optimizer.zero_grad()
+        error = loss(run.model(real), label)
+        if passes == 2:
+            error = error + loss(run.model(invented.expand_as(real)), 0 * label)
+        error.backward()
+        run.optimizer.step()
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4) == (passes == 2)
+    assert ledger.history.caveats == ["several-passes"] * (passes == 1)
+
+
 def test_watching_does_not_change_it() -> None:
     results = []
     for watched in (False, True):

@@ -115,6 +115,8 @@ class AuditRecords:
         "Whether layers that are known to be random are to be left out."
         self.random = False
         "Whether the dry run found that norms are random."
+        self.passes = 1
+        "How many passes through the model the loss of a batch took last."
 
     def due(self) -> bool:
         """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
@@ -149,7 +151,7 @@ class AuditRecords:
         shown = dry_run(
             lambda rows: self._passes([rows], norms_together),
             quiet_norms,
-            self.records,
+            self._data.kinds(),
             self._audit_batch,
             self._model.loss_reduction,
             devices_of(self._live),
@@ -202,6 +204,7 @@ class AuditRecords:
 
     def _norms_of(self, rows: Rows, together: Together) -> torch.Tensor:
         records = len(range(*rows.indices(self.records))) if isinstance(rows, slice) else len(rows)
+        self.passes = 0
         loss = self._loss(self._twin, self._data.take(rows), records)
         if not self._tried:
             check_rows(self._twin._module, records, 0 if self._model.batch_first else 1)
@@ -225,6 +228,7 @@ class AuditRecords:
         with _without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
             twin = copy.deepcopy(self._live)
         refuse_unsorted_sequences(twin)
+        twin.register_forward_hook(self._count_pass)
         self._twins = dict(zip(map(id, self._live.parameters()), twin.parameters(), strict=True))
         clipped = {id(parameter) for parameter in self._clipped_parameters()}
         for parameter in self._live.parameters():
@@ -237,6 +241,9 @@ class AuditRecords:
             force_functorch=getattr(self._model, "force_functorch", False),
             use_ghost_clipping=self._ghost,
         )
+
+    def _count_pass(self, *_: Any) -> None:
+        self.passes += 1
 
     def _modes_now(self) -> list[bool]:
         return [module.training for module in self._live.modules()]

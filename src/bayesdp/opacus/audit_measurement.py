@@ -42,14 +42,14 @@ class AuditMeasurement:
         return (*(layers if self._in_model else ()), *(["the training data"] if self._in_data else ()))
 
     @property
-    def one_pass(self) -> bool:
-        """Whether the audit makes one pass for each record; an audit of the user's own may do what training does."""
-        return isinstance(self._audit, AuditRecords)
+    def passes(self) -> int | None:
+        """How many passes the audit makes for a batch; None for one of the user's own, which may do what it likes."""
+        return self._audit.passes if isinstance(self._audit, AuditRecords) else None
 
     def norms(self, clip: float, *, several_passes: bool) -> torch.Tensor | None:
         """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.
 
-        ``clip`` is the bound of this step; ``several_passes`` says whether training made more passes than the audit
+        ``clip`` is the bound of this step; ``several_passes`` says whether training made other passes than the audit
         does. Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
         """
         due = self._audit.due()

@@ -39,7 +39,7 @@ class OpenSum:
         "Draw, norms and clip bound of each part of the sum so far."
         self._passes = passes
         self.several_passes = False
-        "Whether there were more passes through the model than batches in the sum, as far as they are counted."
+        "Whether there were other passes through the model for a batch than in the audit, as far as they are counted."
         self._in_a_draw = False
         "Whether BatchMemoryManager has more of the last draw to come."
         self._signals: list[bool] = []
@@ -68,7 +68,7 @@ class OpenSum:
         if self._optimizer.params[0].summed_grad is None:
             self.released()
         batches = self._clipping.batches()
-        self.several_passes |= self._passes is not None and self._passes.taken() > len(batches)
+        self.several_passes |= self._passes is not None and self._passes.differ(len(batches))
         parts = self._sampling.draws.use(batches)
         split = any(part.split for part in parts)
         if split and signals:

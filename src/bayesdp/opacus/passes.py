@@ -1,8 +1,9 @@
-"""Count the passes through the model whose gradients are in a batch: an audit makes one, training may make more.
+"""Count the passes through the model whose gradients are in a batch: an audit usually makes one, training maybe more.
 
 The discriminator of a GAN sees a batch of real records and a batch of generated ones before it is updated. Opacus takes
 the two passes for one and adds, for each record, the gradient of a generated sample to its own: what is clipped is
-their sum. ``AuditRecords`` knows the loss of one pass, so its norms are not those that an audit record would have had.
+their sum. An audit with the loss of one pass then has other norms than an audit record would have had; a function
+``loss(model, batch)`` can make both passes.
 
 Why a hook of the module and hooks of its outputs (``PassCounter``)
     Opacus leaves no trace of a second pass in ``grad_sample``: passes with one backward are added up, row by row. A
@@ -27,8 +28,9 @@ from torch import nn
 class PassCounter:
     """Passes in training mode that a backward pass has reached since gradients were last cleared or used."""
 
-    def __init__(self, model: Any, optimizer: Any) -> None:
-        self._optimizer = optimizer
+    def __init__(self, model: Any, optimizer: Any, audited: int) -> None:
+        """``audited``: how many passes the audit makes for a batch."""
+        self._optimizer, self._audited = optimizer, audited
         self._started = 0
         self._reached: set[int] = set()
         self._zero_grad = optimizer.zero_grad
@@ -39,6 +41,14 @@ class PassCounter:
         """Leave model and optimizer as they were."""
         self._handle.remove()
         del self._optimizer.zero_grad
+
+    def differ(self, batches: int) -> bool:
+        """Return whether there were other passes for so many batches than the audit makes, and begin anew.
+
+        If none was seen (parts of the model were called without its ``forward``), nothing is said of one pass.
+        """
+        taken = self.taken()
+        return taken > batches * self._audited or (self._audited > 1 and taken < batches * self._audited)
 
     def taken(self) -> int:
         """Return how many passes there were, and begin anew."""

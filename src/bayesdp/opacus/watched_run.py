@@ -90,7 +90,8 @@ class Watch:
         "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
         self._sequence_hooks = refuse_unsorted_sequences(model._module)
-        passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
+        audited = None if audit is None else audit.passes
+        passes = None if audited is None else PassCounter(model, optimizer, audited)
         self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
         "The sum once it is complete, until it is recorded."
