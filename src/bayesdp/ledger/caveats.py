@@ -49,6 +49,10 @@ CAVEATS = {
     ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
+    "low-precision": Caveat(
+        "how gradients were rounded in half precision (autocast) did not depend on the other records of a batch",
+        "everything",
+    ),
     "sampling-mismatch": Caveat(
         "records were drawn at the stated rate, although the sizes of the batches contradict it", "everything"
     ),

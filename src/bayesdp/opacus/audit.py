@@ -29,7 +29,7 @@ import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -45,6 +45,7 @@ from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, draws_at_random
 from bayesdp.opacus.passes import PassHook
+from bayesdp.opacus.precision import SeenAutocast, rounded_up
 from bayesdp.validation import InvalidInputError, count
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -115,6 +116,8 @@ class AuditRecords:
         "Whether layers that are known to be random are to be left out."
         self.random = False
         "Whether the dry run found that norms are random."
+        self.autocast: SeenAutocast | None = None
+        "Whether training makes its passes under autocast; None before it begins."
         self.passes = 1
         "How many passes through the model the loss of a batch took last."
 
@@ -185,6 +188,8 @@ class AuditRecords:
 
     def _passes(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
         """Return the norms of the records in each chunk, one pass for each, one after the other."""
+        if self._ghost and self.autocast is not None and self.autocast.caveats:
+            self._ghost, self._twin = False, None  # ghost norms are sums of products, too rough in half precision
         with torch.enable_grad():
             try:
                 return self._all_norms(chunks, together)
@@ -205,7 +210,8 @@ class AuditRecords:
     def _norms_of(self, rows: Rows, together: Together) -> torch.Tensor:
         records = len(range(*rows.indices(self.records))) if isinstance(rows, slice) else len(rows)
         self.passes = 0
-        loss = self._loss(self._twin, self._data.take(rows), records)
+        with nullcontext() if self.autocast is None else self.autocast.again():
+            loss = self._loss(self._twin, self._data.take(rows), records)
         if not self._tried:
             check_rows(self._twin._module, records, 0 if self._model.batch_first else 1)
         with quiet_hooks():
@@ -213,7 +219,7 @@ class AuditRecords:
         parameters: list[Any] = [self._twins[id(parameter)] for parameter in self._clipped_parameters()]
         if passes_are_mixed(parameters):
             raise NotImplementedError("a weight is used outside its layer")
-        norms = together([parameter._norm_sample.reshape(records) for parameter in parameters])
+        norms = together([rounded_up(parameter._norm_sample.reshape(records)) for parameter in parameters])
         for twin in self._twins.values():
             twin.grad = None
         return norms.detach()

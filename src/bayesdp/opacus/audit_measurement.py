@@ -9,6 +9,7 @@ from torch import nn
 
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
+from bayesdp.opacus.precision import SeenAutocast
 
 _ABOVE = 1 + 1e-6  # so that float32 does not round a norm to below the clip bound
 
@@ -45,6 +46,11 @@ class AuditMeasurement:
     def passes(self) -> int | None:
         """How many passes the audit makes for a batch; None for one of the user's own, which may do what it likes."""
         return self._audit.passes if isinstance(self._audit, AuditRecords) else None
+
+    def follow(self, autocast: SeenAutocast) -> None:
+        """Make passes of audit records as those of training are made."""
+        if isinstance(self._audit, AuditRecords):
+            self._audit.autocast = autocast
 
     def norms(self, clip: float, *, several_passes: bool) -> torch.Tensor | None:
         """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.

@@ -45,6 +45,7 @@ from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
+from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
@@ -92,6 +93,9 @@ class Watch:
         self._sequence_hooks = refuse_unsorted_sequences(model._module)
         audited = None if audit is None else audit.passes
         passes = None if audited is None else PassCounter(model, optimizer, audited)
+        self._autocast = SeenAutocast(model._module)
+        if audit is not None:
+            audit.follow(self._autocast)
         self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
         "The sum once it is complete, until it is recorded."
@@ -164,6 +168,7 @@ class Watch:
         self._sampling.detach()
         self._clipping.detach()
         self._open.detach()
+        self._autocast.detach()
         self._earlier.end()
         for hook in (self._guard, *self._sequence_hooks):
             hook.remove()
@@ -258,7 +263,7 @@ class Watch:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
         rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
-        return rests_on | frozenset(["seeded"] * seeded)
+        return rests_on | self._autocast.caveats | frozenset(["seeded"] * seeded)
 
     def _drop(self) -> None:
         self._open.drop()
