@@ -17,6 +17,7 @@ watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed
 open_sum.py           the sum that the next step will release: its parts, and whether more follow
 clipping.py           norms, bound and noise, for each way in which Opacus clips; ghost_clipping.py: ghost clipping
 audit.py              norms that held-out records would have had; dry_run.py: whether they mean what they should
+one_by_one.py         norms of audit records one at a time, from any loss
 audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
@@ -24,7 +25,8 @@ hidden_draws.py       randomness that training uses and does not release; passes
 recording.py          from a sum of gradients to steps of the ledger
 
 Beside it: splitting.py, which sets audit records aside; accountant.py, the accountant "bayesdp"; secure.py, noise and
-batches from a cryptographic generator; coupling.py, layers that couple the records of a batch.
+batches from a cryptographic generator; coupling.py, layers that couple the records of a batch; precision.py, gradients
+in half precision; untrained.py, runs that train nothing.
 """
 
 from __future__ import annotations
@@ -37,18 +39,22 @@ with needs("opacus", "bayesdp.opacus"):
 from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.attaching import watch
 from bayesdp.opacus.audit import AuditNorms
+from bayesdp.opacus.one_by_one import OneByOne
 from bayesdp.opacus.sampling import SamplingWarning
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.splitting import split_audit
+from bayesdp.opacus.untrained import UntrainedWarning
 from bayesdp.opacus.watched_run import BudgetReachedWarning, Watch
 
 __all__ = [
     "Accountant",
     "AuditNorms",
     "BudgetReachedWarning",
+    "OneByOne",
     "SamplingWarning",
     "SecureNoise",
     "SecureSampler",
+    "UntrainedWarning",
     "Watch",
     "split_audit",
     "watch",

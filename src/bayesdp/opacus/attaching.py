@@ -28,6 +28,7 @@ from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping
 from bayesdp.opacus.open_sum import check_between_sums
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
@@ -235,4 +236,5 @@ def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> Fl
         raise refuse("model", type(model).__name__, "the model that make_private returned")
     if isinstance(loss, DPLossFastGradientAdaptiveClipping):
         raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
+    check_trained(model, optimizer)
     return clipping(model, optimizer, sampling)

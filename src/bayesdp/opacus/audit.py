@@ -10,7 +10,7 @@ Why a twin of the model is used (``AuditRecords._new_twin``)
     one backward pass, as in its ghost clipping; where a layer has no ghost norms, gradients by record are formed and
     dropped, as ``torch.func`` would form them for every layer.
 
-Why Opacus' hooks are put aside while the model is copied (``_without_opacus_hooks``)
+Why Opacus' hooks are put aside while the model is copied (``without_opacus_hooks``)
     ``copy.deepcopy`` of a hooked module copies the hooks as well, and with these bound methods the wrapper they belong
     to: the twin would have a second set of hooks, and Opacus refuses to add its own ("Trying to add hooks twice").
     Tensors that a module kept from a forward pass carry a graph, and cannot be copied at all. Only the hooks of Opacus
@@ -231,7 +231,7 @@ class AuditRecords:
         return self._clipping.optimizer.params
 
     def _new_twin(self) -> nn.Module:
-        with _without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
+        with without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
             twin = copy.deepcopy(self._live)
         refuse_unsorted_sequences(twin)
         twin.register_forward_hook(self._count_pass)
@@ -293,7 +293,7 @@ def quiet_hooks() -> Generator[None]:
 
 
 @contextmanager
-def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
+def without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
     """Put the hooks of Opacus, by their handles, and what they left on modules aside."""
     hooks = {handle.id for handle in handles}
     aside: list[tuple[dict[str, Any], dict[str, Any]]] = []

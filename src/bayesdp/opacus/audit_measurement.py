@@ -52,11 +52,12 @@ class AuditMeasurement:
         if isinstance(self._audit, AuditRecords):
             self._audit.autocast = autocast
 
-    def norms(self, clip: float, *, several_passes: bool) -> torch.Tensor | None:
+    def norms(self, clip: float, *, several_passes: bool, changed_gradients: bool) -> torch.Tensor | None:
         """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.
 
         ``clip`` is the bound of this step; ``several_passes`` says whether training made other passes than the audit
-        does. Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+        does, ``changed_gradients`` whether its loop changed gradients before the step. Random numbers of the run
+        (PyTorch, NumPy, Python) are left as they were.
         """
         due = self._audit.due()
         if due and not self._at_clip_bound:
@@ -75,6 +76,7 @@ class AuditMeasurement:
             "earlier-norms": earlier,
             "random-draws": self._in_model or self._in_data,
             "several-passes": several_passes,
+            "changed-gradients": changed_gradients,
         }
         self.caveats = frozenset(name for name in rests_on if rests_on[name])
         return self._last

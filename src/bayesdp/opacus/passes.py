@@ -11,12 +11,18 @@ Why a hook of the module and hooks of its outputs (``PassCounter``)
     ``zero_grad`` forgets what was counted, as it forgets gradients: the generator's own step goes through the
     discriminator too.
 
+Why gradients are looked at after each backward pass (``PassCounter._note_gradients``)
+    A loop may change ``grad_sample`` between ``backward`` and ``step``: mask it, or average it over augmented copies.
+    What is clipped then is not what the audit measures. PyTorch counts changes of a tensor (``_version``), so it is
+    enough to note at the end of the backward pass which tensors there are, and to compare before they are clipped.
+
 What would break this: a model whose parts are called without its ``forward`` (nothing is counted then, and nothing
 said). Copies and pickles of the model get a hook that does nothing.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, cast
@@ -33,6 +39,8 @@ class PassCounter:
         self._optimizer, self._audited = optimizer, audited
         self._started = 0
         self._reached: set[int] = set()
+        self._left: list[tuple[weakref.ref[torch.Tensor], int]] = []
+        "The gradients by record that the last backward pass left, with their versions."
         self._zero_grad = optimizer.zero_grad
         self._handle = model._module.register_forward_hook(PassHook(self))
         optimizer.zero_grad = self._forget_and_zero_grad
@@ -50,6 +58,16 @@ class PassCounter:
         taken = self.taken()
         return taken > batches * self._audited or (self._audited > 1 and taken < batches * self._audited)
 
+    def changed(self) -> bool:
+        """Return whether gradients by record are not what the last backward pass left."""
+        now = self._gradients()
+        if not self._left or not now:  # ghost clipping has none; without a pass that was seen, nothing is known
+            return False
+        as_left = [(left(), version) for left, version in self._left]
+        return len(now) != len(as_left) or any(
+            grad is not left or grad._version != version for grad, (left, version) in zip(now, as_left, strict=True)
+        )
+
     def taken(self) -> int:
         """Return how many passes there were, and begin anew."""
         passes = len(self._reached)
@@ -65,6 +83,17 @@ class PassCounter:
 
     def _reach(self, number: int, _: torch.Tensor) -> None:
         self._reached.add(number)
+        torch.autograd.Variable._execution_engine.queue_callback(self._note_gradients)
+
+    def _note_gradients(self) -> None:
+        self._left = [(weakref.ref(grad), grad._version) for grad in self._gradients()]
+
+    def _gradients(self) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for parameter in self._optimizer.params:
+            grads = getattr(parameter, "grad_sample", None)
+            found += grads if isinstance(grads, list) else [] if grads is None else [grads]
+        return found
 
     def _forget_and_zero_grad(self, *arguments: Any, **options: Any) -> None:
         self._reached.clear()

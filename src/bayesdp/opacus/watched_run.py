@@ -49,6 +49,7 @@ from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
+from bayesdp.opacus.untrained import Movement
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
@@ -90,6 +91,7 @@ class Watch:
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
+        self._movement = Movement(model, optimizer)
         self._sequence_hooks = refuse_unsorted_sequences(model._module)
         audited = None if audit is None else audit.passes
         passes = None if audited is None else PassCounter(model, optimizer, audited)
@@ -183,6 +185,7 @@ class Watch:
         finally:
             if self._owned:
                 self.ledger.close()
+        self._movement.look()
         if self.at_end is not None:
             self.at_end()
 
@@ -223,6 +226,7 @@ class Watch:
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
         self._warn_if_changed(released)
+        self._movement.note(self._audit_norms)
         self._recorder.record(released)
         self._open.released()
         self._sum = None
@@ -253,7 +257,11 @@ class Watch:
         if self._open.add_batch():
             return True
         if self._audit is not None:
-            self._audit_norms = self._audit.norms(self._open.clip, several_passes=self._open.several_passes)
+            self._audit_norms = self._audit.norms(
+                self._open.clip,
+                several_passes=self._open.several_passes,
+                changed_gradients=self._open.changed_gradients,
+            )
         self._sum = self._open.complete(self._audit_norms, self._caveats())
         if not self._allowed(self._sum, self._sum.batch):
             self._stop()
