@@ -10,6 +10,7 @@ Importing this module registers the accountant, so that ``PrivacyEngine(accounta
 The files, in the order in which a step passes through them:
 
 attaching.py          ``watch``: checks what it is given, and begins
+run_names.py          names of new ledgers, numbered if a script is run again
 earlier_steps.py      steps that the engine has counted before the ledger began
 sampling.py           how records come into batches: the sampler's law, compared with what is drawn
 draws.py              which draw a gradient comes from

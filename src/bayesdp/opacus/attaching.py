@@ -27,6 +27,7 @@ from bayesdp.opacus.coupling import check_layers
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping
 from bayesdp.opacus.open_sum import check_between_sums
+from bayesdp.opacus.run_names import new_ledger_path
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
@@ -74,8 +75,9 @@ def watch(
     virtual batch is dropped, and that a training record whose gradient is not finite contributes nothing.
 
     Arguments:
-        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
-            the engine's accountant has counted and the ledger does not contain are charged to it first.
+        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. ``{n}`` in
+            its name becomes the next number, so that a script can be run again. Steps that the engine's accountant has
+            counted and the ledger does not contain are charged to it first.
         audit: People from the same population who are not trained on, as the loader yields records: (inputs, targets)
             or a dictionary, tensors with one row for each person; a data set, which is collated as the loader does it;
             or a loader with a collate function of its own. Or an ``AuditNorms``. Without it there is the worst case
@@ -112,6 +114,8 @@ def watch(
     its path is taken, or a checkpoint was loaded whose steps it does not contain.
     """
     check_layers(model)
+    if not isinstance(ledger, Ledger):
+        ledger = new_ledger_path(ledger)
     validation.probability("delta", delta)
     if report is not None:
         check_libraries()  # before training, not after it
