@@ -13,7 +13,7 @@ attaching.py          ``watch``: checks what it is given, and begins
 run_names.py          names of new ledgers, numbered if a script is run again
 earlier_steps.py      steps that the engine has counted before the ledger began
 sampling.py           how records come into batches: the sampler's law, compared with what is drawn
-draws.py              which draw a gradient comes from
+draws.py              which draw a gradient comes from; handed_out.py: batches that a loop holds for a while
 watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed about the run
 open_sum.py           the sum that the next step will release: its parts, and whether more follow
 clipping.py           norms, bound and noise, for each way in which Opacus clips; ghost_clipping.py: ghost clipping

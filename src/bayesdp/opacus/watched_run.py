@@ -43,6 +43,7 @@ from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.earlier_steps import EarlierSteps
+from bayesdp.opacus.handed_out import PassNote
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
@@ -92,7 +93,10 @@ class Watch:
         "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
-        self._sequence_hooks = refuse_unsorted_sequences(model._module)
+        self._model_hooks = [
+            *refuse_unsorted_sequences(model._module),
+            model._module.register_forward_pre_hook(PassNote(sampling.draws.handed_out), with_kwargs=True),
+        ]
         audited = None if audit is None else audit.passes
         passes = None if audited is None else PassCounter(model, optimizer, audited)
         self._autocast = SeenAutocast(model._module)
@@ -172,7 +176,7 @@ class Watch:
         self._open.detach()
         self._autocast.detach()
         self._earlier.end()
-        for hook in (self._guard, *self._sequence_hooks):
+        for hook in (self._guard, *self._model_hooks):
             hook.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
