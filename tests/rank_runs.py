@@ -98,12 +98,12 @@ def main() -> None:
 def data(records: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(records, 12, generator=generator, dtype=dtype)
-    return x, torch.randint(0, 3, (records,), generator=generator)
+    return x, torch.randint(0, 4, (records,), generator=generator)
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
+    return nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 4)).to(dtype)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from opacus.optimizers import (
     DPOptimizer,
     DPOptimizerFastGradientClipping,
     DPPerLayerOptimizer,
+    FSDPOptimizerFastGradientClipping,
 )
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
 
@@ -34,6 +35,8 @@ from bayesdp.opacus.rank_draws import check_same_data
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, heard_by_all_ranks
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.sharded_audit import ShardedAuditRecords
+from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
@@ -47,6 +50,7 @@ _CLIPPING: dict[type, type[FlatClipping]] = {
     DPOptimizerFastGradientClipping: GhostClipping,
     DistributedDPOptimizer: FlatClipping,
     DistributedDPOptimizerFastGradientClipping: GhostClipping,
+    FSDPOptimizerFastGradientClipping: ShardedGhostClipping,
 }
 _DECLARED = ("unit", "audit_ids", "audit_groups", "data", "metadata", "keep_norms", "gate")
 
@@ -145,9 +149,10 @@ def watch(
     check_same_data(ranks, data_loader.dataset, audit)
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
-        records = AuditRecords(audit, loss, model, data_loader, clipping, every=every, audit_batch=audit_batch)
+        of_model = ShardedAuditRecords if isinstance(clipping, ShardedGhostClipping) else AuditRecords
+        records = of_model(audit, loss, model, data_loader, clipping, every=every, audit_batch=audit_batch)
         records.check()
-    check_between_sums(optimizer)
+    check_between_sums(optimizer, clipping)
     earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))
     if ranks.has_ledger:
         planned = steps is not None or new_budget is not None
@@ -186,7 +191,7 @@ def watch(
     if new_budget is not None and isinstance(opened, Ledger):
         stopping = StopWhen(opened)
     view = LiveView(opened, delta=delta) if live and isinstance(opened, Ledger) else None
-    over_ranks = OverRanks(ranks, sampling, measured, opened, budgeted=budgeted)
+    over_ranks = OverRanks(ranks, sampling, clipping, measured, opened, budgeted=budgeted)
     watched = Watch(
         model, optimizer, sampling, clipping, opened, measured, earlier, stopping, over_ranks, owned=owned, live=view
     )

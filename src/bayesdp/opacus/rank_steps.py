@@ -18,6 +18,7 @@ import torch
 
 from bayesdp.ledger import CAVEATS
 from bayesdp.opacus.audit_measurement import AuditMeasurement
+from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.rank_draws import Dealt, DrawGuard
 from bayesdp.opacus.ranks import LedgerOfRankZero, Ranks, RanksError
@@ -27,7 +28,7 @@ from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 _NAMES = sorted(CAVEATS)
-_HEADER, _PER_DRAW = 7, 5
+_HEADER, _PER_DRAW = 9, 5
 _COMPLETE, _FAILED = 1, 2
 _SPARE = 64
 
@@ -43,6 +44,7 @@ class OverRanks:
         self,
         ranks: Ranks,
         sampling: Sampling,
+        clipping: FlatClipping,
         audit: AuditMeasurement | None,
         ledger: Ledger | LedgerOfRankZero,
         *,
@@ -54,6 +56,7 @@ class OverRanks:
         self._room = max(ranks.agree(_HEADER + _PER_DRAW + expected + _SPARE))
         "How long the messages of this step may be."
         self._recorded = 0
+        self._noise_stream = clipping.noise_stream
 
     @contextmanager
     def preparing(self) -> Generator[None]:
@@ -97,7 +100,7 @@ class OverRanks:
         """
         if self.ranks.size == 1:
             return own
-        sums = [_Received(row) for row in self._exchange(_message(own, self.ranks.device))]
+        sums = [_Received(row) for row in self._exchange(_message(own, self._noise_stream(), self.ranks.device))]
         failed = [rank for rank, received in enumerate(sums) if received.failed]
         if failed:
             raise RanksError(f"rank={failed[0]} has refused the step; it says why. Nothing of it was released.")
@@ -113,6 +116,10 @@ class OverRanks:
         ):
             if len(set(values)) > 1:
                 raise refuse(name, values, "the same on every rank")
+        places = {(stream, place) for stream, place in (received.noise_stream for received in sums) if stream >= 0}
+        if len(places) > len({stream for stream, _ in places}):
+            expected = "a seed of its own for each rank, or the same generator in the same state on all of them"
+            raise refuse("noise_generator", "one seed, at different places", f"{expected}: noise would repeat itself")
         for number, draw in enumerate(own.batch):
             self._guard.check([received.draws[number].dealt for received in sums], draw.rate or 1.0)
 
@@ -140,8 +147,8 @@ class _Received:
         self.failed = int(message[1]) == _FAILED
         if self.failed:
             return
-        _, _, caveats, draws, audit_rows, *_ = message[:_HEADER].tolist()
-        self.noise_std, self.bound = message[5:_HEADER].view(np.float64).tolist()
+        _, _, caveats, draws, audit_rows, *self.noise_stream = message[:7].tolist()
+        self.noise_std, self.bound = message[7:_HEADER].view(np.float64).tolist()
         self.caveats = frozenset(name for bit, name in enumerate(_NAMES) if caveats >> bit & 1)
         about = message[_HEADER : _HEADER + draws * _PER_DRAW].reshape(draws, _PER_DRAW).tolist()
         norms = message[_HEADER + draws * _PER_DRAW :].view(np.float64)
@@ -152,11 +159,12 @@ class _Received:
         self.audit = None if audit_rows < 0 else norms
 
 
-def _message(own: GradientSum, device: torch.device) -> torch.Tensor:
-    """Return a sum as integers: length, state, caveats, draws, audit rows, noise, bound; each draw; norms by draw."""
+def _message(own: GradientSum, noise: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """Return a sum as integers: length, state, caveats, draws, audit rows; where noise comes from; noise, bound; then
+    each draw, and norms by draw."""
     audit_rows = -1 if own.audit is None else len(own.audit)
     caveats = sum(1 << _NAMES.index(name) for name in own.caveats)
-    header = [0, _COMPLETE, caveats, len(own.batch), audit_rows]
+    header = [0, _COMPLETE, caveats, len(own.batch), audit_rows, *noise]
     header += np.array([own.noise_std, own.bound]).view(np.int64).tolist()
     for draw, norms in own.batch.items():
         dealt = draw.dealt or Dealt(0, 0, -1)
