@@ -1,7 +1,7 @@
-"""Private training on several processes, as a user of Opacus writes it, and what tests make it go through.
+"""Private training on several processes, as a user of Opacus writes it.
 
-``run_ranks`` starts the processes (warm, see warm_programs.py); each calls the function of this file with the given
-name, and what it returns comes back as JSON.
+``run_ranks`` starts the processes (warm, see warm_programs.py); each calls the function of rank_scenarios.py with the
+given name, and what it returns comes back as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Answer:
 
 
 class RunningRanks:
-    """Processes that run a function of this file, by its name."""
+    """Processes that run a function of rank_scenarios.py, by its name."""
 
     def __init__(self, function: str, size: int, folder: Path, **options: Any) -> None:
         from warm_programs import Program
@@ -70,6 +70,8 @@ def values(function: str, size: int, folder: Path, **options: Any) -> list[Any]:
 
 def main() -> None:
     """Be one rank."""
+    import rank_scenarios
+
     rank, function, size, folder, options = sys.argv[1:]
     settings = json.loads(options)
     torch.set_num_threads(1)
@@ -82,7 +84,7 @@ def main() -> None:
         timeout=timedelta(seconds=settings.pop("seconds", SECONDS)),
     )
     try:
-        value = globals()[function](Path(folder), **settings)
+        value = getattr(rank_scenarios, function)(Path(folder), **settings)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -216,19 +218,3 @@ def contents(ledger: Any) -> dict[str, Any]:
         "batches": [[batch.bins.tolist(), batch.counts.tolist()] for batch in batches],
         "audit": audit,
     }
-
-
-# What tests run
-
-
-def count_for_count(folder: Path, mode: str, wrap: str, watched: bool = True, **options: Any) -> Any:
-    """Train for two epochs on draws that do not depend on the number of ranks; return the ledger's counts."""
-    run = private(mode, wrap, **options)
-    same_draws(run)
-    if not watched:
-        run.train(2)
-        return {"parameters": run.parameters}
-    with run.watch(folder / "run.ledger", audit=data(AUDIT, 3), loss=run.loss) as watch:
-        run.train(2)
-        counted = contents(watch.ledger) if distributed.get_rank() == 0 else None
-    return {"parameters": run.parameters, "counted": counted}

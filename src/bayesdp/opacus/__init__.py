@@ -22,6 +22,13 @@ audit_measurement.py  what audit records are charged with at a step, and what th
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
 recording.py          from a sum of gradients to steps of the ledger
 
+With several processes:
+
+ranks.py              what ranks tell each other; how all of them learn that one failed
+rank_draws.py         how records come to ranks, and whether ranks draw independently; rank_audit.py: shares of audits
+rank_steps.py         one step over all ranks, which rank 0 records
+sharded_clipping.py   models that FSDP2 has sharded; sharded_audit.py: their audit
+
 Beside it: splitting.py, which sets audit records aside; accountant.py, the accountant "bayesdp"; secure.py, noise and
 batches from a cryptographic generator; coupling.py, layers that couple the records of a batch.
 """
@@ -36,6 +43,7 @@ with needs("opacus", "bayesdp.opacus"):
 from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.attaching import watch
 from bayesdp.opacus.audit import AuditNorms
+from bayesdp.opacus.ranks import RanksError
 from bayesdp.opacus.sampling import SamplingWarning
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.splitting import split_audit
@@ -45,6 +53,7 @@ __all__ = [
     "Accountant",
     "AuditNorms",
     "BudgetReachedWarning",
+    "RanksError",
     "SamplingWarning",
     "SecureNoise",
     "SecureSampler",

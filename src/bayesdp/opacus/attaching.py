@@ -15,6 +15,7 @@ from opacus.optimizers import (
     DPOptimizerFastGradientClipping,
     DPPerLayerOptimizer,
     FSDPOptimizerFastGradientClipping,
+    SimpleDistributedPerLayerOptimizer,
 )
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
 
@@ -33,7 +34,7 @@ from bayesdp.opacus.open_sum import check_between_sums
 from bayesdp.opacus.rank_audit import share_of_rank
 from bayesdp.opacus.rank_draws import check_same_data
 from bayesdp.opacus.rank_steps import OverRanks
-from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, heard_by_all_ranks
+from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, RanksError, heard_by_all_ranks
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
@@ -85,9 +86,13 @@ def watch(
     Training is the same to the last bit as without ``watch``, except that a sum left unfinished by a ``break`` out of a
     virtual batch is dropped, and that a training record whose gradient is not finite contributes nothing.
 
+    In a process group (DDP, FSDP2) all ranks call this with the same arguments. The batches of all ranks are one step,
+    which rank 0 records before any rank updates; a rank that cannot go on stops all of them, with RanksError.
+
     Arguments:
         ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
-            the engine's accountant has counted and the ledger does not contain are charged to it first.
+            the engine's accountant has counted and the ledger does not contain are charged to it first. Of several
+            processes rank 0 has it; to continue one, ``Ledger.open(path) if rank == 0 else None``.
         audit: People from the same population who are not trained on, as the loader yields records: (inputs, targets)
             or a dictionary, tensors with one row for each person; a data set, which is collated as the loader does it;
             or a loader with a collate function of its own. Or an ``AuditNorms``. Without it there is the worst case
@@ -121,7 +126,7 @@ def watch(
     Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
     other records of a batch, in a dry run, if too little is known of earlier steps to charge them, or if the plan of a
     ledger without steps does not allow the settings that Opacus has now), and LedgerError if the ledger cannot be used:
-    its path is taken, or a checkpoint was loaded whose steps it does not contain.
+    its path is taken, or a checkpoint was loaded whose steps it does not contain; RanksError if another rank raised.
     """
     check_layers(model)
     validation.probability("delta", delta)
@@ -195,7 +200,11 @@ def watch(
     watched = Watch(
         model, optimizer, sampling, clipping, opened, measured, earlier, stopping, over_ranks, owned=owned, live=view
     )
-    ranks.agree()
+    try:
+        ranks.agree()
+    except RanksError:
+        watched.close()
+        raise
     if report is not None:
         watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
     return watched
@@ -259,6 +268,8 @@ def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> Fl
     if not isinstance(optimizer, DPOptimizer):
         raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
     clipping = _CLIPPING.get(type(optimizer))
+    if type(optimizer) is SimpleDistributedPerLayerOptimizer:
+        raise refuse("clipping", "per_layer", "flat or ghost clipping with several processes")
     if clipping is None:
         known = ", ".join(known.__name__ for known in _CLIPPING)
         raise refuse("optimizer", type(optimizer).__name__, f"one of {known}")

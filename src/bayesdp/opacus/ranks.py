@@ -174,6 +174,17 @@ def _lost_ranks_named() -> Generator[None]:
         ) from error
 
 
+def from_rank_zero(value: int) -> int:
+    """Return the value of rank 0, an integer below 2^63; of a program without a process group, its own."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return value
+    on_gpu = distributed.get_backend() == "nccl"
+    message = torch.tensor([value], device=torch.device("cuda", torch.cuda.current_device()) if on_gpu else "cpu")
+    with _lost_ranks_named():
+        distributed.broadcast(message, 0)
+        return int(message)
+
+
 class LedgerOfRankZero:
     """What ``Watch.ledger`` is on ranks other than 0: whatever is asked of it is refused, in one line."""
 

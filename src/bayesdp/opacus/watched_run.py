@@ -110,10 +110,10 @@ class Watch:
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         self._earlier = earlier
         self._resumed = False
+        if isinstance(self._step_hook, AccountantHook):
+            self._step_hook.accountant.follow(ledger)
+            self._step_hook.watched = True
         if isinstance(ledger, Ledger):
-            if isinstance(self._step_hook, AccountantHook):
-                self._step_hook.accountant.follow(ledger)
-                self._step_hook.watched = True
             earlier.begin(ledger)
             self._resumed = ledger.steps > 0
         sampling.watch(self._open.start_iteration)
