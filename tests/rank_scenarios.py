@@ -312,18 +312,18 @@ def few_audit_records(folder: Path, mode: str) -> Any:
 
 
 def train_until(folder: Path, run: Private, at: int, then: Callable[[], None], only: int) -> Any:
-    """Train, and note each update that was applied; at a certain step, something happens on one rank."""
+    """Train, and note each update that is about to be applied; at a certain step, something happens on one rank."""
     updates = os.open(folder / f"updates{rank()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     steps = 0
 
     def after() -> None:
         nonlocal steps
-        os.write(updates, b".")
         steps += 1
         if steps == at and rank() == only:
             then()
 
     with run.watch(folder / "run.ledger", audit=data(AUDIT, 3), loss=run.loss):
+        run.optimizer.original_optimizer.register_step_pre_hook(lambda *_: os.write(updates, b".") and None)
         run.train(1000, after=after)
 
 
