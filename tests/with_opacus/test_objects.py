@@ -39,21 +39,8 @@ def test_an_optimizer_that_is_not_known_is_refused(ledger: Ledger) -> None:
 
     run = private_run()
     run.optimizer.__class__ = Own
-    with pytest.raises(InvalidInputError, match=r"optimizer='Own': expected one of DPOptimizer, .* on one device"):
+    with pytest.raises(InvalidInputError, match=r"optimizer='Own': expected one of DPOptimizer, "):
         run.watch(ledger)
-
-
-def test_distributed_training_is_refused(ledger: Ledger) -> None:
-    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Parallel
-
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
-    try:
-        run = private_run(Parallel(small_model()))
-        with pytest.raises(InvalidInputError, match="Distributed"):
-            run.watch(ledger)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("affine", [True, False])

@@ -61,6 +61,9 @@ CAVEATS = {
     "sampling-mismatch": Caveat(
         "records were drawn at the stated rate, although the sizes of the batches contradict it", "everything"
     ),
+    "drawn-together": Caveat(
+        "ranks drew their records independently of each other, although they drew the same positions", "everything"
+    ),
     "seeded": Caveat(
         "nobody knows the seed of noise and batches. It was set by hand: an experiment, NOT FOR RELEASE",
         "nothing",

@@ -25,6 +25,13 @@ audit_measurement.py  what audit records are charged with at a step, and what th
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
 recording.py          from a sum of gradients to steps of the ledger
 
+With several processes:
+
+ranks.py              what ranks tell each other; how all of them learn that one failed
+rank_draws.py         how records come to ranks, and whether ranks draw independently; rank_audit.py: shares of audits
+rank_steps.py         one step over all ranks, which rank 0 records
+sharded_clipping.py   models that FSDP2 has sharded; sharded_audit.py: their audit
+
 Beside it: splitting.py, which sets audit records aside; accountant.py, the accountant "bayesdp"; secure.py, noise and
 batches from a cryptographic generator; coupling.py, layers that couple the records of a batch; precision.py, gradients
 in half precision; untrained.py, runs that train nothing.
@@ -41,6 +48,7 @@ from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.attaching import watch
 from bayesdp.opacus.audit import AuditNorms
 from bayesdp.opacus.one_by_one import OneByOne
+from bayesdp.opacus.ranks import RanksError
 from bayesdp.opacus.sampling import SamplingWarning
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.splitting import split_audit
@@ -52,6 +60,7 @@ __all__ = [
     "AuditNorms",
     "BudgetReachedWarning",
     "OneByOne",
+    "RanksError",
     "SamplingWarning",
     "SecureNoise",
     "SecureSampler",

@@ -36,7 +36,7 @@ import torch
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from torch import nn
 
-from bayesdp.opacus.audit_data import EXPECTED, Rows, audit_data
+from bayesdp.opacus.audit_data import EXPECTED, AuditData, Rows, SomeRecords, audit_data
 from bayesdp.opacus.audit_loss import audit_loss
 from bayesdp.opacus.audit_rows import check_rows
 from bayesdp.opacus.clipping import FlatClipping, norms_together
@@ -93,9 +93,9 @@ class AuditRecords:
         every: int,
         audit_batch: int,
     ) -> None:
-        self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)  # past torch.compile
+        self._live = inner_module(model._module)
         device = next(self._live.parameters()).device
-        self._data = audit_data(audit, loader, device, 0 if model.batch_first else 1)
+        self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
         self._given = type(audit).__name__
         self.records = self._data.records
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
@@ -128,9 +128,16 @@ class AuditRecords:
 
     def norms(self) -> torch.Tensor:
         """Return the norms of all records with the parameters as they are now, [m]. It may draw random numbers."""
+        if not self.records:
+            return torch.zeros(0)
         self.check()
         starts = range(0, self.records, self._audit_batch)
         return self._passes([slice(first, first + self._audit_batch) for first in starts], self._clipping.together)
+
+    def restrict(self, first: int, after: int) -> None:
+        """From now on, look after the records from ``first`` to before ``after`` only."""
+        self._data = SomeRecords(self._data, first, after)
+        self.records = self._data.records
 
     def check(self) -> None:
         """Make a dry run, once, as soon as the model is in training mode and its gradients are not all 0.
@@ -272,6 +279,17 @@ class AuditRecords:
             self._twins[id(parameter)].data = parameter.data
         for live, buffer in zip(self._live.buffers(), twin.buffers(), strict=True):
             buffer.data = live.data.clone()
+
+
+def inner_module(module: Any) -> nn.Module:
+    """Return the module inside of what torch.compile and PyTorch's DDP put around it."""
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, nn.parallel.DistributedDataParallel):
+            module = module.module
+        else:
+            return module
 
 
 _QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it

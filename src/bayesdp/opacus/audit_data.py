@@ -109,6 +109,21 @@ class ReadRecords:
         return to_device(self._collate(items), self._device)
 
 
+class SomeRecords:
+    """The records of other audit data from ``first`` to before ``after``, under numbers that begin with 0."""
+
+    def __init__(self, data: AuditData, first: int, after: int) -> None:
+        self.records = after - first
+        self._data, self._first = data, first
+
+    def take(self, rows: Rows) -> Any:
+        """Return the rows of the other data."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.records)
+            return self._data.take(slice(self._first + start, self._first + stop))
+        return self._data.take(rows + self._first)
+
+
 def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> AuditData:
     """Return the audit records that a user gave; a data set is collated as the training ``loader`` does it.
 

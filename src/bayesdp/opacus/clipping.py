@@ -139,6 +139,22 @@ class FlatClipping:
         """Return the norm of what else is released about each record with this noise, orthogonal to its gradient."""
         return 0.0
 
+    def sum_begun(self) -> bool:
+        """Return whether something was added to the sum since it was last released or dropped."""
+        return self.optimizer.params[0].summed_grad is not None
+
+    def drop_sum(self) -> None:
+        """Forget the sum."""
+        for parameter in self.optimizer.params:
+            parameter.summed_grad = None
+
+    def noise_stream(self) -> tuple[int, int]:
+        """Return which stream of random numbers the noise comes from, and the place in it; (-1, 0) if one rank adds it.
+
+        Ranks that add noise to different parts of the sum must not take the same random numbers for it.
+        """
+        return -1, 0
+
     def attach(self) -> None:
         """Make Opacus clip when ``add_to_sum`` is called, a moment earlier than it would."""
         self.optimizer.clip_and_accumulate = lambda: None

@@ -46,9 +46,11 @@ from typing import Any
 
 import torch
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
+from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bayesdp.opacus.handed_out import HandedOut
+from bayesdp.opacus.rank_draws import Dealt, dealt_draws
 from bayesdp.validation import refuse
 
 STATE = "_bayesdp_draws"
@@ -67,6 +69,8 @@ class Draw:
     records: int
     rate: float | None = None
     "The probability with which each record was drawn; None without Poisson sampling."
+    dealt: Dealt | None = None
+    "What ranks compare about the draw, if records are dealt out to several of them."
 
 
 @dataclass(frozen=True)
@@ -138,10 +142,10 @@ class Draws:
         """Whether no more of a draw can come, because its iteration was abandoned."""
         return not any(iteration.number == draw.iteration and iteration.goes_on for iteration in self._iterations)
 
-    def add(self, iteration: Iteration, records: int, rate: float | None) -> None:
+    def add(self, iteration: Iteration, records: int, rate: float | None, dealt: Dealt | None = None) -> None:
         """Note that the sampler drew a batch of so many ``records``, each with probability ``rate``, if it has one."""
         self._drawn += 1
-        iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate))
+        iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate, dealt))
 
     def hand_out(self, iteration: Iteration, limit: int | None, batch: Any = None) -> None:
         """Note that the loader handed out the next batch, or its next part if parts have at most ``limit`` samples.
@@ -247,10 +251,10 @@ def watched_sampler(cls: type) -> type:
             setattr(loader, _ITERATION, (draws, iteration))
             loader.__class__ = _watched_loader(type(loader))
         del loader  # an abandoned iteration is recognised by the end of its loader
-        for indices in cls.__iter__(self):
+        for indices, dealt in _drawn_by(cls, self):
             if draws.ended:
                 return
-            draws.add(iteration, len(indices), drawn_rate(self))
+            draws.add(iteration, len(indices), drawn_rate(self), dealt)
             if unwatched or only_indices:
                 draws.hand_out(iteration, limit)
                 unwatched = False
@@ -261,6 +265,14 @@ def watched_sampler(cls: type) -> type:
 
     members = {"__iter__": __iter__, "__reduce_ex__": __reduce_ex__, "__module__": cls.__module__}
     return type(cls.__name__, (cls,), members)
+
+
+def _drawn_by(cls: type, sampler: Any) -> Iterator[tuple[Any, Dealt | None]]:
+    if issubclass(cls, DistributedUniformWithReplacementSampler):
+        yield from dealt_draws(sampler)
+    else:
+        for indices in cls.__iter__(sampler):
+            yield indices, None
 
 
 def _loader_of(frame: FrameType | None) -> tuple[Any | None, bool]:

@@ -82,6 +82,8 @@ class GhostClipping(FlatClipping):
             return
         weights = {parameter.data_ptr() for parameter in self._module.parameters()}
         for saved in _saved_tensors(loss.grad_fn):
+            if not saved.untyped_storage().size():  # a whole weight that FSDP has given back
+                continue
             if saved.data_ptr() not in weights and not bool(torch.isfinite(saved).all()):
                 self._mended.append((saved, saved.clone()))
                 saved.masked_fill_(~torch.isfinite(saved), 1)

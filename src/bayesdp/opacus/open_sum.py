@@ -10,7 +10,7 @@ Why ``signal_skip_step`` is replaced (``OpenSum.attach``)
 
 What would break this: a BatchSplittingSampler that signals by another method, or from a function that has no ``self``
 (its signals would be taken for the user's, and refused); another name for ``_step_skip_queue``,
-``_is_last_step_skipped`` or ``summed_grad``. tests/with_opacus/test_virtual_batches.py and test_same_training.py would
+``_is_last_step_skipped``. tests/with_opacus/test_virtual_batches.py and test_same_training.py would
 tell.
 """
 
@@ -67,7 +67,7 @@ class OpenSum:
     def add_batch(self) -> bool:
         """Let Opacus add a batch to the sum; return whether the sum stays open because more will follow."""
         signals = [self._signals.pop(0)] if self._signals else []
-        if self._optimizer.params[0].summed_grad is None:
+        if not self._clipping.sum_begun():
             self.released()
         batches = self._clipping.batches()
         self.several_passes |= self._passes is not None and self._passes.differ(len(batches))
@@ -114,8 +114,7 @@ class OpenSum:
 
     def drop(self) -> None:
         """Forget the sum: nothing of it will be released."""
-        for parameter in self._optimizer.params:
-            parameter.summed_grad = None
+        self._clipping.drop_sum()
         self._optimizer._is_last_step_skipped = False
         self._optimizer._step_skip_queue.clear()
         self.released()
@@ -131,9 +130,9 @@ class OpenSum:
         return self._clipping.start()
 
 
-def check_between_sums(optimizer: Any) -> None:
+def check_between_sums(optimizer: Any, clipping: FlatClipping) -> None:
     """Raise InvalidInputError if a sum has begun already, whose records are not known."""
-    if optimizer._is_last_step_skipped and optimizer.params[0].summed_grad is not None:
+    if optimizer._is_last_step_skipped and clipping.sum_begun():
         raise refuse("optimizer", "in the middle of a sum", "watch before its first batch: its records are unknown")
 
 

@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from bayesdp.validation import refuse
 
@@ -79,4 +80,5 @@ def check_trained(model: Any, optimizer: Any) -> None:
 
 
 def _sample(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter.detach().reshape(-1)[:_SAMPLE].clone()
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter  # of a sharded one, this rank's part
+    return local.detach().reshape(-1)[:_SAMPLE].clone()

@@ -29,7 +29,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -47,6 +47,8 @@ from bayesdp.opacus.handed_out import PassNote
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
+from bayesdp.opacus.rank_steps import OverRanks
+from bayesdp.opacus.ranks import LedgerOfRankZero
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
@@ -74,15 +76,17 @@ class Watch:
         optimizer: Any,
         sampling: Sampling,
         clipping: FlatClipping,
-        ledger: Ledger,
+        ledger: Ledger | LedgerOfRankZero,
         audit: AuditMeasurement | None,
         earlier: EarlierSteps,
         budget: StopWhen | None,
+        over_ranks: OverRanks,
         *,
         owned: bool,
         live: LiveView | None = None,
     ) -> None:
-        self.ledger = ledger
+        self.ledger = cast(Ledger, ledger)
+        "The ledger; on ranks other than 0 of several, an object that says that rank 0 has it."
         self.stopped = False
         "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
         self._model, self._optimizer = model, optimizer
@@ -107,19 +111,23 @@ class Watch:
         "The sum once it is complete, until it is recorded."
         self._may_update = False
         self._audit_norms: torch.Tensor | None = None
-        device = next(model._module.parameters()).device
+        self._over_ranks = over_ranks
+        self._has_ledger = over_ranks.ranks.has_ledger
+        waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
-            self._recorder = ShuffledEpochs(ledger, sampling)
+            self._recorder = ShuffledEpochs(self.ledger, sampling)
         else:
-            self._recorder = PoissonSteps(ledger, sampling, late=device.type != "cpu")
+            self._recorder = PoissonSteps(self.ledger, sampling, late=not waits)
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
+        self._earlier = earlier
+        self._resumed = False
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.accountant.follow(ledger)
             self._step_hook.watched = True
-        earlier.begin(ledger)
-        self._earlier = earlier
-        self._resumed = ledger.steps > 0
+        if isinstance(ledger, Ledger):
+            earlier.begin(ledger)
+            self._resumed = ledger.steps > 0
         sampling.watch(self._open.start_iteration)
         clipping.attach()
         self._open.attach()
@@ -127,7 +135,7 @@ class Watch:
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
         self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
-        self._untouched = self._versions() if not ledger.steps else None
+        self._untouched = self._versions() if not self._resumed else None
 
     @property
     def random_draws(self) -> tuple[str, ...]:
@@ -146,7 +154,12 @@ class Watch:
         Norms that are not in the ledger yet are given to it first, and so are steps of a checkpoint that was loaded
         after ``watch``. Warns if parameters were changed although no step
         was recorded: training then went past the optimizer that was given to ``watch``.
+
+        Of several processes rank 0 has the claims: on the others this raises InvalidInputError, as ``statement`` does.
         """
+        if not self._has_ledger:
+            asked = self._over_ranks.ranks.rank
+            raise refuse("rank", asked, "rank 0, which has the ledger: ask there, as in `if rank == 0:`")
         self.settle()
         self._earlier.catch_up(self.settle)
         if self._live is not None:
@@ -187,10 +200,10 @@ class Watch:
             if self._live is not None:
                 self._live.end()
         finally:
-            if self._owned:
+            if self._owned and self._has_ledger:
                 self.ledger.close()
         self._movement.look()
-        if self.at_end is not None:
+        if self.at_end is not None and self._has_ledger:
             self.at_end()
 
     def __enter__(self) -> Self:
@@ -202,13 +215,17 @@ class Watch:
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return for a checkpoint which ledger has the steps before it."""
+        """Return for a checkpoint which ledger has the steps before it; nothing on ranks other than 0 of several."""
         self.settle()
-        return position_of(self.ledger)
+        return position_of(self.ledger) if self._has_ledger else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not."""
-        check_continues(self.ledger, state)
+        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not.
+
+        Of several processes, rank 0 checks the state that it has saved; the others may be given it or not.
+        """
+        if self._has_ledger:
+            check_continues(self.ledger, state)
 
     # What Opacus calls
 
@@ -220,8 +237,9 @@ class Watch:
                 return self._pre_step(closure)
             self._drop()
             return False
-        except BaseException:
+        except BaseException as error:
             self._drop()
+            self._over_ranks.failed(error)
             raise
 
     def _before_update(self, optimizer: Any) -> None:
@@ -229,18 +247,22 @@ class Watch:
         released = self._sum
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
-        self._warn_if_changed(released)
         self._movement.note(self._audit_norms)
-        self._recorder.record(released)
+        self._over_ranks.record(lambda: self._record(released))
         self._open.released()
         self._sum = None
         self._may_update = True
         if self._step_hook is not None:
             self._step_hook(optimizer)
         self._earlier.count()
-        self._look_ahead(released)
+        if self._over_ranks.ends(lambda: self._ends_after(released)):
+            self._stop()
         if self._live is not None:
             self._live.show()
+
+    def _record(self, released: GradientSum) -> None:
+        self._warn_if_changed(released)
+        self._recorder.record(released)
 
     def _check_recorded(self, *_: object) -> None:
         """Raise before the wrapped optimizer updates, unless a step was recorded for this update."""
@@ -255,19 +277,21 @@ class Watch:
 
     def _prepare(self) -> bool:
         """Add this batch to the sum; return True if more parts of it follow, or if the complete sum may be released."""
-        for layer in self._coupling:
-            check_mode(layer)
-        self._earlier.catch_up(self.settle)
-        if self._open.add_batch():
-            return True
-        if self._audit is not None:
-            self._audit_norms = self._audit.norms(
-                self._open.clip,
-                several_passes=self._open.several_passes,
-                changed_gradients=self._open.changed_gradients,
-            )
-        self._sum = self._open.complete(self._audit_norms, self._caveats())
-        if not self._allowed(self._sum, self._sum.batch):
+        with self._over_ranks.preparing():
+            for layer in self._coupling:
+                check_mode(layer)
+            self._earlier.catch_up(self.settle)
+            if self._open.add_batch():
+                return True
+            if self._audit is not None:
+                self._audit_norms = self._audit.norms(
+                    self._open.clip,
+                    several_passes=self._open.several_passes,
+                    changed_gradients=self._open.changed_gradients,
+                )
+            own = self._open.complete(self._audit_norms, self._caveats())
+        released = self._sum = self._over_ranks.whole(own)
+        if self._over_ranks.ends(lambda: not self._allowed(released, released.batch)):
             self._stop()
         return not self.stopped
 
@@ -298,15 +322,18 @@ class Watch:
                 audit = released.audit.checked()
         return self._budget.allows(**asdict(charge), audit=audit)
 
-    def _look_ahead(self, released: GradientSum) -> None:
-        """Draw no further batch if another step like this one could not be taken, so that the loop ends."""
-        if self._budget is not None and not self._budget.gated:
-            *_, last = released.batch
-            if not self._allowed(released, [self._sampling.draws.next_like(last)]):
-                self._stop()
+    def _ends_after(self, released: GradientSum) -> bool:
+        """Return whether another step like this one could not be taken, so that no batch need be drawn for it."""
+        if self._budget is None or self._budget.gated:
+            return False
+        *_, last = released.batch
+        return not self._allowed(released, [self._sampling.draws.next_like(last)])
 
     def _stop(self) -> None:
+        """Draw no further batch, so that the loop ends."""
         self.stopped = self._sampling.draws.ended = True
+        if not self._has_ledger:
+            return
         warnings.warn(
             f"The declared budget allows no further step after {self.ledger.steps}: training has ended.",
             BudgetReachedWarning,
