@@ -40,7 +40,7 @@ def figures(ledger, delta=1e-5):
 
 
 def advice(ledger, delta=1e-5, gamma=0.01):
-    return clip_advice(ledger, figures(ledger, delta), delta, gamma)
+    return clip_advice(ledger, figures(ledger, delta), gamma)
 
 
 @pytest.mark.parametrize("name", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])

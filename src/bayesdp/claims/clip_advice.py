@@ -96,14 +96,19 @@ class ClipAdvice:
 
 
 class _Study:
-    """Figures for clip bounds of one ledger, each computed once, and never above the figure for everyone."""
+    """Figures for clip bounds of one ledger, each computed once, and never above the figure for everyone.
 
-    def __init__(self, outlook: ClipOutlook, ledger: StoredLedger, figures: RecordFigures, gamma: float) -> None:
+    With ``quick``, those of the run are computed like the others, and not from the profiles of all audit records.
+    """
+
+    def __init__(
+        self, outlook: ClipOutlook, ledger: StoredLedger, figures: RecordFigures, gamma: float, *, quick: bool
+    ) -> None:
         records = ledger.audit_records
         ranked = {share: order_statistic_rank(records, share, gamma) for share in SHARES}
         self.shares = tuple(share for share, rank in ranked.items() if rank is not None)
         self._ranks = [rank for rank in ranked.values() if rank is not None]
-        self._outlook, self._figures, self._gamma = outlook, figures, gamma
+        self._outlook, self._figures, self._gamma, self._quick = outlook, figures, gamma, quick
         self._known: dict[float, tuple[float, ...]] = {}
         clips = {stretch.clip for stretch in ledger.history.stretches}
         self.clip = clips.pop() if len(clips) == 1 else None
@@ -111,7 +116,7 @@ class _Study:
     def epsilons(self, factor: float) -> tuple[float, ...]:
         """Return the epsilon of each share; the run's own estimates at factor 1."""
         if factor not in self._known:
-            if factor == 1:
+            if factor == 1 and not self._quick:
                 own = [share_epsilon(self._figures.estimates, share, self._gamma) for share in self.shares]
                 found: Sequence[float] = [math.inf if epsilon is None else epsilon for epsilon in own]
             else:
@@ -152,28 +157,32 @@ class _Study:
         ]
 
 
-def clip_sentence(ledger: StoredLedger, figures: RecordFigures, gamma: float) -> str | None:
+def clip_sentence(ledger: StoredLedger, figures: RecordFigures, gamma: float, *, quick: bool = False) -> str | None:
     """Return in one sentence what the audit set shows about the clip bound; None if there is nothing to advise.
 
     ``figures`` are those of the claims, ``gamma`` the failure probability of a share. Most runs cost no time here: the
-    work begins if at least half of the gradients of audit records were clipped.
+    work begins if at least half of the gradients of audit records were clipped. ``quick`` does without the profiles of
+    all audit records, which claims need anyway and a live view does not have.
     """
     share = share_clipped(ledger)
     if share is None or share < MANY_CLIPPED:
         return None
-    study = _study(ledger, figures, gamma)
+    study = _study(ledger, figures, gamma, quick=quick)
     return None if isinstance(study, str) else _sentence(ledger, study, share)
 
 
-def clip_advice(ledger: StoredLedger, figures: RecordFigures, delta: float, gamma: float) -> ClipAdvice:
-    """Return figures for clip bounds around that of the run; without figures, the reason."""
+def clip_advice(ledger: StoredLedger, figures: RecordFigures, gamma: float) -> ClipAdvice:
+    """Return figures for clip bounds around that of the run; without figures, the reason.
+
+    ``figures`` are those of the claims, at their delta; ``gamma`` is the failure probability of a share.
+    """
     study = _study(ledger, figures, gamma)
     if isinstance(study, str):
-        return ClipAdvice(everyone=figures.worst_case, delta=delta, sentence=None, reason=study)
+        return ClipAdvice(everyone=figures.worst_case, delta=figures.delta, sentence=None, reason=study)
     share = share_clipped(ledger)
     return ClipAdvice(
         everyone=figures.worst_case,
-        delta=delta,
+        delta=figures.delta,
         sentence=None if share is None or share < MANY_CLIPPED else _sentence(ledger, study, share),
         shares=study.shares,
         bounds=tuple(study.bounds()),
@@ -185,7 +194,12 @@ def share_clipped(ledger: StoredLedger) -> float | None:
     return ledger.history.share_clipped(0, ledger.steps)
 
 
-def _study(ledger: StoredLedger, figures: RecordFigures, gamma: float) -> _Study | str:
+def whole_percent(share: float) -> str:
+    """Write a share in whole per cent, rounded down, so that only 1 is "100 %"."""
+    return f"{math.floor(100 * share)} %"
+
+
+def _study(ledger: StoredLedger, figures: RecordFigures, gamma: float, *, quick: bool = False) -> _Study | str:
     """Return what figures come from, or in words why there are none."""
     if not 0 < figures.worst_case < math.inf:
         return "there is no figure for everyone to compare with"
@@ -194,14 +208,14 @@ def _study(ledger: StoredLedger, figures: RecordFigures, gamma: float) -> _Study
         return counts
     if order_statistic_rank(ledger.audit_records, SHARES[0], gamma) is None:
         return too_few_records(SHARES[0], gamma, ledger.audit_records)
-    return _Study(ClipOutlook(counts, figures.delta), ledger, figures, gamma)
+    return _Study(ClipOutlook(counts, figures.delta), ledger, figures, gamma, quick=quick)
 
 
 def _sentence(ledger: StoredLedger, study: _Study, share: float) -> str:
     named = " (max_grad_norm)" if all(stretch.source == "opacus" for stretch in ledger.history.stretches) else ""
     bound = "their clip bounds" if study.clip is None else f"the clip bound {study.clip:g}{named}"
     now, factor = study.part(1.0), study.suggested()
-    clipped = f"{math.floor(100 * share)} % of the gradients of audit records are clipped at {bound}"
+    clipped = f"{whole_percent(share)} of the gradients of audit records are clipped at {bound}"
     if now >= _AS_MUCH:
         so = "so typical people lose as much as anyone"
     else:

@@ -97,12 +97,11 @@ class ClipOutlook:
         exposures = self._counts.exposures_at(factor)
         used = np.flatnonzero(counts.any(axis=1) & (exposures > 0))
         if not len(used):
-            return np.zeros(counts.shape[1])
+            return np.zeros(len(counts.T))
         steps = _FewRecords(self._counts.rates[used], exposures[used], counts[used])
         costs = steps.counts.T @ log_moments(steps.rates, steps.exposures, [_ORDER])[:, 0]
         few = exposure_counts(steps, costs, _ORDER, _KINDS)
-        epsilons: FloatArray = profiles(few, self._delta, precision=_PRECISION).epsilon
-        return epsilons
+        return profiles(few, self._delta, precision=_PRECISION).epsilon
 
 
 @dataclass(frozen=True)
