@@ -81,8 +81,7 @@ def test_the_statement_begins_with_it_where_most_are_clipped():
     first, second, third = claims.statement().splitlines()[:3]
     assert re.fullmatch(
         r"Advice: 9\d % of the gradients of audit records are clipped at the clip bound 1, so typical people lose as "
-        r"much as anyone; at (\d+), with the same worst case, half would be at about (0\.\d+) of it \(bayesdp "
-        r"advise\)\.",
+        r"much as anyone; at (\d+), with the same worst case, half would be at about (0\.\d+) of it\.",
         first,
     )
     assert (second.split(":")[0], third.split(":")[0]) == ("Trained", "Guarantee for everyone")

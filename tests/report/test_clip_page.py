@@ -40,6 +40,7 @@ def test_the_command_says_what_the_statement_says(path, values):
     statement = bayesdp("claims", path).output
     assert statement.startswith(f"Advice: {values['sentence']}\n")
     assert words.startswith(values["sentence"])
+    assert values["sentence"].endswith(" of it (bayesdp advise).")
     assert all(note in words for note in NOTES)
     assert values["notes"] == list(NOTES)
     assert values["reason"] is None

@@ -18,7 +18,7 @@ from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon, too_few_records
 from bayesdp.estimators import order_statistic_rank
 from bayesdp.formatting import finite_or_none, round_up
-from bayesdp.ledger import StoredLedger, norm_counts
+from bayesdp.ledger import MEMORY, StoredLedger, norm_counts
 from bayesdp.validation import FloatArray
 
 SHARES = (0.5, 0.9)
@@ -223,5 +223,5 @@ def _sentence(ledger: StoredLedger, study: _Study, share: float) -> str:
     if factor is None or study.part(factor) > _AS_MUCH * now:
         return f"{clipped}, {so}."
     at = f"{factor:g} times these" if study.clip is None else f"{study.clip * factor:g}"
-    part = round_up(study.part(factor), 2)
-    return f"{clipped}, {so}; at {at}, with the same worst case, half would be at about {part} of it (bayesdp advise)."
+    part, more = round_up(study.part(factor), 2), "" if ledger.path == MEMORY else " (bayesdp advise)"
+    return f"{clipped}, {so}; at {at}, with the same worst case, half would be at about {part} of it{more}."
