@@ -165,6 +165,9 @@ def watch(
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
     view = LiveView(opened, delta=delta) if live else None
     watched = Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)
+    sampling.compare_with_accountant(
+        earlier.accountant, float(optimizer.noise_multiplier), steps, len(data_loader), delta
+    )
     if report is not None:
         watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
     return watched
