@@ -210,6 +210,10 @@ def watch(
     except RanksError:
         watched.close()
         raise
+    if ranks.has_ledger:
+        sampling.compare_with_accountant(
+            earlier.accountant, float(optimizer.noise_multiplier), steps, len(data_loader), delta
+        )
     if report is not None:
         watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
     return watched

@@ -164,7 +164,8 @@ class Watch:
         self._earlier.catch_up(self.settle)
         if self._live is not None:
             self._live.end()
-        if not self.ledger.steps and self._versions() != self._untouched:
+        if not self.ledger.steps and self._untouched not in (None, self._versions()):
+            self._untouched = None  # this is said once
             warnings.warn(
                 "Parameters were changed, but no step was recorded. If that was training, it was not with the "
                 "optimizer given to watch.",
