@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import runpy
 import sys
 import tempfile
 import time
@@ -22,8 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from examples import lora_sst2
 
+from bayesdp.recipes import feature_cache
 from bayesdp.recipes.training import train_several
 from benchmarks.machine import description
 
@@ -42,9 +43,12 @@ def probe() -> list[dict[str, Any]]:
 
 
 def lora() -> list[dict[str, Any]]:
-    """The example, with its own settings."""
+    """The example with its own settings; activations of frozen layers come from the cache if they are there."""
+    keep = feature_cache.folder() / "lora_sst2.npz"
+    keep.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        return [lora_sst2.main(["--model", os.environ["BAYESDP_MODEL"], "-o", f"{folder}/lora"])]
+        options = ["--model", os.environ["BAYESDP_MODEL"], "--keep", str(keep), "--seed", "0", "-o", f"{folder}/lora"]
+        return [runpy.run_path("examples/lora_sst2.py")["main"](options)]
 
 
 def measured(name: str) -> dict[str, Any]:

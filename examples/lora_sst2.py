@@ -10,6 +10,7 @@ A row of SST-2 is a phrase, and several phrases come from one sentence: everythi
 """
 
 import argparse
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -113,6 +114,23 @@ def frozen_activations(tokenizer, lower, texts):
     return found
 
 
+def kept_activations(tokenizer, lower, texts, path):
+    """Return ``frozen_activations``; with a path, from that file if it is of these texts and layers, else into it.
+
+    The file is as private as the texts.
+    """
+    if path is None:
+        return frozen_activations(tokenizer, lower, texts)
+    weights = [weight.numpy() for weight in lower.state_dict().values()]
+    about = hashlib.sha256(b"".join(np.ascontiguousarray(array).data for array in (texts, *weights))).hexdigest()
+    if not path.exists() or str(np.load(path)["about"]) != about:
+        found = frozen_activations(tokenizer, lower, texts)
+        path.touch(mode=0o600)
+        np.savez(path, rows=torch.cat(found).numpy(), lengths=[len(row) for row in found], about=about)
+    with np.load(path) as kept:
+        return torch.from_numpy(kept["rows"]).split(kept["lengths"].tolist())
+
+
 @torch.inference_mode()
 def accuracy(model, rows):
     """Return the share of rows that the model classifies correctly."""
@@ -121,15 +139,16 @@ def accuracy(model, rows):
     return sum(int((model(*x).argmax(1) == y).sum()) for x, y in batches) / len(rows)
 
 
-def fine_tune(upper, train, audit, options, folder):
-    """Train the upper layers within ``options.epsilon`` for everyone; every step is in the ledger of the folder."""
+def fine_tune(upper, train, audit, options):
+    """Train the upper layers within ``options.epsilon`` for everyone; every step is in the ledger."""
     loader = DataLoader(train, batch_size=options.batch, collate_fn=put_together)
     rate = 1 / len(loader)
     noise = bayesdp.calibrate(target_epsilon=options.epsilon, sample_rate=rate, steps=options.steps, delta=DELTA)
-    parameters = [parameter for parameter in upper.parameters() if parameter.requires_grad]
+    matrices = [weight for name, weight in upper.named_parameters() if "lora" in name]
+    groups = [{"params": matrices}, {"params": upper.head.weight, "lr": options.head_learning_rate}]
     model, optimizer, criterion, loader = PrivacyEngine().make_private(
         module=upper.train(),
-        optimizer=torch.optim.Adam(parameters, lr=options.learning_rate),
+        optimizer=torch.optim.Adam(groups, lr=options.learning_rate),
         criterion=nn.CrossEntropyLoss(),
         data_loader=loader,
         noise_multiplier=noise.noise_multiplier,
@@ -142,7 +161,7 @@ def fine_tune(upper, train, audit, options, folder):
             model,
             optimizer,
             loader,
-            ledger=folder / "run.ledger",
+            ledger=options.output / "run.ledger",
             audit=audit,
             loss=criterion,
             audit_batch=AT_ONCE,
@@ -169,30 +188,43 @@ def main(arguments=None):
     parser.add_argument("--model", type=Path, required=True, help="folder of a BERT model")
     parser.add_argument("-o", "--output", type=Path, default=Path("lora"), help="new folder for ledger and report")
     parser.add_argument("--epsilon", type=float, default=3.0, help="the worst case for everyone")
-    parser.add_argument("--layers", type=int, default=3, help="how many of the last layers get LoRA")
-    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=2, help="how many of the last layers get LoRA")
+    parser.add_argument("--rank", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=130)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--clip", type=float, default=1.0)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--validate", action="store_true", help="leave test rows alone: judge by validation rows")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--head-learning-rate", type=float, default=0.1)
+    parser.add_argument("--keep", type=Path, help="file that keeps the activations of frozen layers for other runs")
+    parser.add_argument("--seed", type=int, help="for experiments: noise and batches follow from it, too")
+    parser.add_argument("--validate", action="store_true", help="judge by validation rows; test and audit rows rest")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
-    torch.manual_seed(0)  # initial weights; noise and batches follow from it too, so this is an experiment
+    if options.seed is not None:
+        torch.manual_seed(options.seed)
     dataset = load("sst2", options.data)
-    train, judged = (dataset.train, dataset.validation) if options.validate else (dataset.development, dataset.judged)
+    everything = [dataset.development, dataset.audit, dataset.test]
     tokenizer, lower, upper = split_model(options.model, options.layers)
-    parts = {"training": train, "audit": dataset.audit.take(np.arange(AUDIT_ROWS)), "judged": judged}
-    rows = {name: Phrases(frozen_activations(tokenizer, lower, part.x), part.y) for name, part in parts.items()}
+    activations = kept_activations(tokenizer, lower, np.concatenate([part.x for part in everything]), options.keep)
+    classes = np.concatenate([part.y for part in everything])
+    first, second = len(dataset.development), len(dataset.development) + len(dataset.audit)
+    train, judged = np.arange(first), np.arange(second, len(classes))
+    if options.validate:
+        train, judged = np.setdiff1d(train, dataset.held_out), dataset.held_out
+    train, audit, judged = (
+        Phrases([activations[place] for place in places], classes[places])
+        for places in (train, np.arange(first, min(first + AUDIT_ROWS, second)), judged)
+    )
     cached = time.perf_counter()
     options.output.mkdir(parents=True)
-    watched = fine_tune(add_lora(upper, options.rank), rows["training"], rows["audit"], options, options.output)
+    watched = fine_tune(add_lora(upper, options.rank), train, None if options.validate else audit, options)
     trained = time.perf_counter()
     claims = watched.claims(delta=DELTA)
     watched.ledger.report(options.output / "report.html", claims=claims)
-    figures = {"accuracy": accuracy(upper, rows["judged"]), **claims.to_dict()}
+    figures = {"accuracy": accuracy(upper, judged), **claims.to_dict()}
     print(f"{figures['accuracy']:.1%} of {len(judged)} {'validation' if options.validate else 'test'} rows correct.")
     print(claims.statement())
+    figures["settings"] = {name: value for name, value in vars(options).items() if not isinstance(value, Path)}
     figures["seconds"] = {"frozen layers": cached - started, "training": trained - cached}
     (options.output / "run.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n")
     return figures
