@@ -179,8 +179,16 @@ def test_the_command_says_in_one_line_what_is_wrong_with_the_model(data, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("damage", ["weights", "tokenizer", "names"])
-def test_a_model_that_cannot_be_loaded_is_refused(data, model, tmp_path, damage, quick):
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        ("weights", "a model that transformers can load"),
+        ("tokenizer", "a model that transformers can load"),
+        ("layer", r"weights of all layers; encoder\.layer\.1\.output"),
+        ("words", "a tokenizer with at most 16 words, as the model has"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(data, model, tmp_path, damage, expected, quick):
     from safetensors.numpy import load_file, save_file
 
     broken = shutil.copytree(model, tmp_path / "broken")
@@ -188,11 +196,14 @@ def test_a_model_that_cannot_be_loaded_is_refused(data, model, tmp_path, damage,
         (broken / "model.safetensors").write_bytes(b"no weights")
     elif damage == "tokenizer":
         (broken / "tokenizer.json").write_text("{}")
+    elif damage == "words":
+        tokenizer = json.loads((broken / "tokenizer.json").read_text())
+        tokenizer["model"]["vocab"]["unheard"] = len(tokenizer["model"]["vocab"])
+        (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
     else:
         weights = load_file(broken / "model.safetensors")
         kept = {name: array for name, array in weights.items() if "layer.1.output" not in name}
         save_file(kept, broken / "model.safetensors", metadata={"format": "pt"})
-    expected = "weights of all layers; encoder.layer.1.output" if damage == "names" else "a model that transformers can"
     with pytest.raises(InvalidInputError, match=f"model='.*: expected {expected}") as refused:
         train("sst2", data=data, model=broken, output=tmp_path / "out")
     assert "\n" not in str(refused.value)

@@ -57,8 +57,8 @@ def model_fingerprint(folder: Path) -> str:
 def load_model(folder: Path) -> tuple[Any, Any]:
     """Return the tokenizer and the transformer of a folder, in evaluation mode; nothing is fetched from elsewhere.
 
-    Raises InvalidInputError if transformers cannot load them or weights are missing, and MissingLibraryError without
-    the library.
+    Raises InvalidInputError if transformers cannot load them, weights are missing or the tokenizer knows more words
+    than the model, and MissingLibraryError without the library.
     """
     with needs("transformers", "computing features of texts"):
         from transformers import AutoModel, AutoTokenizer
@@ -76,6 +76,11 @@ def load_model(folder: Path) -> tuple[Any, Any]:
     # Layers without weights would start at random; the pooler, which some models lack, is not used.
     if missing := sorted(name for name in found["missing_keys"] if not name.startswith("pooler.")):
         raise refuse("model", str(folder), f"weights of all layers; {missing[0]} is missing")
+    # Else a row with such a word would make the run fail, and give itself away.
+    if len(tokenizer) > model.config.vocab_size:
+        raise refuse(
+            "model", str(folder), f"a tokenizer with at most {model.config.vocab_size} words, as the model has"
+        )
     return tokenizer, model.eval()
 
 
@@ -84,8 +89,10 @@ def encoder(folder: Path) -> Callable[[NDArray[Any]], Features]:
     tokenizer, model = load_model(folder)
     import torch
 
+    longest = min(LONGEST, model.config.max_position_embeddings // _STEP * _STEP)
+
     def compute(texts: NDArray[Any]) -> Features:
-        tokens: list[list[int]] = tokenizer(texts.tolist(), truncation=True, max_length=LONGEST)["input_ids"]
+        tokens: list[list[int]] = tokenizer(texts.tolist(), truncation=True, max_length=longest)["input_ids"]
         features: Features | None = None
         for places in _groups(tokens):
             ids, mask = padded([tokens[place] for place in places], _TEXTS_AT_ONCE)
