@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import bayesdp.opacus
-from bayesdp import Gate, Ledger
+from bayesdp import Gate, InvalidInputError, Ledger
 from opacus_runs import FEATURES, Run, audit_norms, batch_norms, private_run, random_data
 
 RECORDS = 40
@@ -109,6 +109,20 @@ def test_a_loss_of_both_passes_has_the_norms_of_training(passes: int) -> None:
         run.optimizer.step()
     assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4) == (passes == 2)
     assert ledger.history.caveats == ["several-passes"] * (passes == 1)
+
+
+def test_a_private_step_for_generated_samples_is_refused() -> None:
+    """As in loops that update the discriminator for real and for generated samples in turn."""
+    run, generator, _ = discriminator_run()
+    run.loss, ledger = loss, Ledger()
+    run.watch(ledger)
+    real, label = next(iter(run.loader))
+    run.step(real, label)
+    before = run.parameters
+    with pytest.raises(InvalidInputError, match="data_loader='other batches': expected batches that come from"):
+        run.step(generator(torch.randn(len(real), 4)).detach(), 0 * label)
+    assert np.array_equal(run.parameters, before)
+    assert ledger.steps == 1
 
 
 def test_watching_does_not_change_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -72,7 +72,7 @@ class OneByOne:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise refuse("loss(model, record)", shape, "one number: the loss of this record")
-        found = torch.autograd.grad(loss.sum(), trained, allow_unused=True)
+        found = cast(Sequence[torch.Tensor | None], torch.autograd.grad(loss.sum(), trained, allow_unused=True))
         grads: Gradients = [torch.zeros_like(p) if g is None else g for g, p in zip(found, trained, strict=True)]
         if self._change is not None:
             grads = self._change(grads)
