@@ -62,10 +62,10 @@ def embedding_norms(layer: Any, uses: Sequence[Use]) -> Norms:
     return {layer.weight: squares.sqrt()}
 
 
-def convolution_norms(layer: Any, uses: Sequence[Use]) -> Norms:
-    """Return norms by weight and bias of a two-dimensional convolution without groups: linear in patches."""
+def convolution_norms(layer: Any, uses: Sequence[Use]) -> Norms | None:
+    """Return norms by weight and bias of a two-dimensional convolution, linear in patches; None if it has groups."""
     if layer.groups != 1 or len(uses) > 1:
-        return sampled_norms(layer, uses)
+        return None
     ((activations, *_), backprops) = uses[0]
     patches = unfold2d(
         activations.to(backprops.dtype),
@@ -126,10 +126,10 @@ def _in_one_sequence(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([part.reshape(len(part), -1, part.shape[-1]) for part in parts], dim=1)
 
 
-SHORT_CUTS: dict[type[nn.Module], Callable[[Any, Sequence[Use]], Norms]] = {
+SHORT_CUTS: dict[type[nn.Module], Callable[[Any, Sequence[Use]], Norms | None]] = {
     nn.Linear: linear_norms,
     RNNLinear: linear_norms,
     nn.Embedding: embedding_norms,
     nn.Conv2d: convolution_norms,
 }
-"""The function for each exact type of layer that has one."""
+"""The function for each exact type of layer that has one; it returns None where it does not apply."""

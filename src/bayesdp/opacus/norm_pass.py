@@ -134,7 +134,9 @@ class NormPass:
             raise NotImplementedError("a layer that ghost clipping does not take")
         short_cut = SHORT_CUTS.get(type(layer))
         if short_cut is not None and (short_cut is linear_norms or not self._force_functorch):
-            return short_cut(layer, turned)
+            norms = short_cut(layer, turned)
+            if norms is not None:
+                return norms
         with _needing_gradients(layer, self._wanted):
             return sampled_norms(layer, turned, by_derivative=self._force_functorch)
 
