@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import nn
 
-from bayesdp.opacus.audit import without_opacus_hooks
 from bayesdp.opacus.audit_data import audit_data
+from bayesdp.opacus.twin import Twin
 from bayesdp.validation import count, refuse
 
 Gradients = Sequence[torch.Tensor]
@@ -52,7 +51,7 @@ class OneByOne:
         self._loss, self._change = loss, change
         self._every = count("every", every, minimum=1)
         self._asked = 0
-        self._twin: nn.Module | None = None
+        self._twin: Twin | None = None
 
     def due(self) -> bool:
         """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
@@ -62,10 +61,9 @@ class OneByOne:
     def norms(self) -> torch.Tensor:
         """Return the norms of all records with the parameters as they are now, [m]."""
         twin = self._follow()
-        twins = dict(zip(map(id, self._live.parameters()), twin.parameters(), strict=True))
-        trained = [twins[id(parameter)].requires_grad_() for parameter in self._optimizer.params]
+        trained = [parameter.requires_grad_() for parameter in twin.of(self._optimizer.params)]
         with torch.enable_grad():
-            return torch.stack([self._norm(twin, trained, row) for row in range(self.records)])
+            return torch.stack([self._norm(twin.module, trained, row) for row in range(self.records)])
 
     def _norm(self, twin: nn.Module, trained: Gradients, row: int) -> torch.Tensor:
         loss = self._loss(twin, self._data.take(torch.tensor([row])))
@@ -78,16 +76,10 @@ class OneByOne:
             grads = self._change(grads)
         return torch.stack([grad.norm().float() for grad in grads]).norm()
 
-    def _follow(self) -> nn.Module:
-        """Return the twin as the model is now: parameters are shared; buffers and modes are copied."""
+    def _follow(self) -> Twin:
+        """Return the twin as the model is now."""
         if self._twin is None:
-            with without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
-                self._twin = copy.deepcopy(self._live)
-        for live, module in zip(self._live.modules(), self._twin.modules(), strict=True):
-            module.training = live.training
-        for live, twin in zip(self._live.parameters(), self._twin.parameters(), strict=True):
-            twin.data = live.data
-            twin.requires_grad_(False)
-        for live, buffer in zip(self._live.buffers(), self._twin.buffers(), strict=True):
-            buffer.data = live.data.clone()
+            self._twin = Twin(self._live, getattr(self._model, "autograd_grad_sample_hooks", []))
+            self._twin.module.requires_grad_(False)
+        self._twin.follow([module.training for module in self._live.modules()], quiet=False)
         return self._twin
