@@ -130,7 +130,7 @@ def test_the_table_of_recipes_is_that_of_the_results(monkeypatch):
 def test_the_page_explains_every_line_of_the_statement():
     gate = Gate(epsilon=1.0, delta=1e-5, share=0.99, gamma=0.01, records=500)
     ledger = Ledger(gate=gate)
-    ledger.step(noise_std=0.1, sample_rate=1.0, clip=1.0, audit=[0.1] * 500)
+    ledger.step(noise_std=0.1, sample_rate=1.0, clip=1.0, audit=[1.1] * 500)
     labels = dict.fromkeys(label for label, _ in ledger.claims(rows=2).overview().lines())
     section = (ROOT / "docs" / "claims.md").read_text().split("## The statement")[1]
     explained = re.findall(r"^\| ([^|]+) \| ", section.split("\n\n`claims")[0], flags=re.MULTILINE)
