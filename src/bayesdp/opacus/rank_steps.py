@@ -72,7 +72,10 @@ class OverRanks:
         """Return whether training ends here, as rank 0 knows if there is a budget."""
         if self.ranks.size == 1:
             return decision()
-        return self._budgeted and self.ranks.decide(decision, "could not ask the budget")
+        if not self._budgeted or not self.ranks.decide(decision, "could not ask the budget"):
+            return False
+        self.ranks.await_messages(0)  # about this step there are no further ones
+        return True
 
     def record(self, step: Callable[[], None]) -> None:
         """Record a step on rank 0; returns on every rank when it is on disk.
