@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bayesdp import Ledger
+from recipe_data import write_sst2
+from tiny_transformer import phrases, write_transformer
 from warm_programs import Program
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -75,6 +78,30 @@ def test_the_notebook_shows_claims_and_ledger_as_tables(tmp_path, monkeypatch):
     assert ledger.startswith("<table><tr><th>digits.ledger</th><td>60 steps, created ")
     assert "<td>500 audit records, norms at 60 steps</td>" in ledger
     assert {path.name for path in tmp_path.iterdir()} == {"digits.ledger", "report.html"}
+
+
+def test_lora_sst2(run, tmp_path, monkeypatch):
+    for library in ("transformers", "peft"):
+        pytest.importorskip(library, reason="the extra transformers is not installed")
+    write_transformer(tmp_path / "model")
+    write_sst2(tmp_path / "data", phrases(1000), phrases(60, seed=1))
+    options = {"data": tmp_path / "data", "model": tmp_path / "model", "output": tmp_path / "out", "keep": "kept.npz"}
+    settings = {"layers": 2, "rank": 2, "steps": 5, "batch": 100, "epsilon": 3, "seed": 0}
+    arguments = [f"--{name}={value}" for name, value in {**options, **settings}.items()]
+    monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments])
+    printed = run("lora_sst2.py")
+    assert re.match(r"[\d.]+% of 60 test rows correct\.\nTrained: 5 steps on 500 rows, at delta = 1e-05", printed)
+    assert "Guarantee for everyone: epsilon at most 3 (proved for the plan of 5 steps)" in printed
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.ledger", "run.json", "report.html"}
+    figures = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert figures["worst_case"]["epsilon"] <= 3
+    with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
+        assert (ledger.steps, ledger.audit_records) == (5, 500)
+    # Judged by validation rows, with the activations of before: no audit row is looked at.
+    monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments, f"--output={tmp_path / 'other'}", "--validate"])
+    assert re.match(r"[\d.]+% of 50 validation rows correct\.\nTrained: 5 steps on 450 rows", run("lora_sst2.py"))
+    with Ledger.open(tmp_path / "other" / "run.ledger", write=False) as ledger:
+        assert ledger.audit_records == 0
 
 
 def test_resume_training(run):

@@ -115,6 +115,7 @@ def test_training_with_another_optimizer_is_noticed(ledger: Ledger) -> None:
     again.step()
     with pytest.warns(UserWarning, match="Parameters were changed, but no step was recorded"):
         watched.claims()
+    watched.claims()  # and not again
 
 
 def test_closing_leaves_opacus_as_it_was(ledger: Ledger) -> None:

@@ -74,6 +74,8 @@ class Summarised(Protocol):
     @property
     def gate(self) -> tuple[Claim, ...]: ...
     @property
+    def advice(self) -> str | None: ...
+    @property
     def facts(self) -> RunFacts: ...
     @property
     def risk(self) -> RunRisk: ...
@@ -87,6 +89,7 @@ class Overview:
 
     Attributes:
         stamps: What nobody may overlook, such as NOT FOR RELEASE.
+        advice: What the audit set shows about the clip bound: an estimate, and no claim. None if nothing is to be said.
         trained: Steps, records, delta and unit.
         everyone: What is guaranteed to everyone, or why nothing is.
         guessing: The same in natural frequencies; None if nothing is guaranteed.
@@ -102,6 +105,7 @@ class Overview:
     """
 
     stamps: tuple[str, ...]
+    advice: str | None
     trained: str
     everyone: str
     guessing: str | None
@@ -119,6 +123,7 @@ class Overview:
         """Return (label, sentences) for everything that is said, in the order of a statement."""
         guarantee = " ".join(text for text in (self.everyone, self.guessing, self.anytime) if text)
         named = [
+            ("Advice", self.advice),
             ("Trained", self.trained),
             ("Guarantee for everyone", guarantee),
             ("This run, people whose data was used", self.members),
@@ -138,8 +143,9 @@ class Overview:
 
     def table(self) -> list[tuple[str, str]]:
         """Return the same as lines (name, value) of a table, the guarantee first."""
-        trained, guarantee, *others = self.lines()
-        return [guarantee, trained, *others, *(("Not to be overlooked", stamp) for stamp in self.stamps)]
+        first = ("Guarantee for everyone", "Trained")
+        lines = sorted(self.lines(), key=lambda line: first.index(line[0]) if line[0] in first else len(first))
+        return [*lines, *(("Not to be overlooked", stamp) for stamp in self.stamps)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sentences as plain values for JSON."""
@@ -151,6 +157,7 @@ def overview(claims: Summarised) -> Overview:
     facts, everyone = claims.facts, claims.everyone
     return Overview(
         stamps=((SEEDED,) if facts.seeded else ()) + facts.notes,
+        advice=claims.advice,
         trained=_trained(facts, everyone.delta),
         everyone=_everyone(everyone, claims.worst_case.basis, facts),
         guessing=_guessing(claims),

@@ -40,7 +40,8 @@ class RecordFigures:
         precision: Precision | None = None,
         form: Form = "hockey-stick",
     ) -> None:
-        self._ledger, self._delta, self._precision = ledger, delta, precision
+        self._ledger, self._precision = ledger, precision
+        self.delta = delta
         self._form: Form = form
         self.clip_bound = ledger_clip_bound(ledger)
         self.walk = walk(worst_case)
@@ -61,7 +62,7 @@ class RecordFigures:
     @cached_property
     def ex_post(self) -> FloatArray:
         """The ex-post epsilon of every audit record, [m], for somebody who was left out."""
-        return self.ex_post_at(self._delta)
+        return self.ex_post_at(self.delta)
 
     def ex_post_at(self, delta: float) -> FloatArray:
         """Return the ex-post epsilon of every audit record, [m], at any delta."""
@@ -75,7 +76,7 @@ class RecordFigures:
     def ex_post_in(self) -> FloatArray:
         """The ex-post epsilon that every audit record would have, [m], had it been in the data: hockey-stick form."""
         mixture = self._ledger.mixture_in
-        return ex_post_epsilons(self.mixture_costs(mixture), self._delta, mixture)
+        return ex_post_epsilons(self.mixture_costs(mixture), self.delta, mixture)
 
     @cached_property
     def costs_out(self) -> FloatArray:
@@ -85,7 +86,7 @@ class RecordFigures:
     @cached_property
     def estimates(self) -> FloatArray:
         """The epsilon of every audit record, [m], as if its exposures had been fixed before the run."""
-        renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self._delta)
+        renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self.delta)
         return np.minimum(np.minimum(self._first[0], renyi), self.worst_case)
 
     def estimates_at(self, deltas: Sequence[float]) -> FloatArray:
@@ -111,7 +112,7 @@ class RecordFigures:
         """The worst case's delta at each epsilon of the walk, [G]; 1 without a clip bound."""
         if self.clip_bound is None:
             return np.ones(len(self.walk))
-        return self.clip_bound.deltas(self.walk, self._delta, self._precision)
+        return self.clip_bound.deltas(self.walk, self.delta, self._precision)
 
     def deltas(self, steps: int) -> FloatArray:
         """Return every audit record's delta at the first ``steps`` epsilons of the walk, [m, g]."""
@@ -128,7 +129,7 @@ class RecordFigures:
         while low < high:
             middle = (low + high + 1) // 2
             mean = float(record_deltas(self.costs, CLIP_BOUND_LAMBDAS, self.walk[[middle]]).mean())
-            low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
+            low, high = (middle, high) if mean <= self.delta else (low, middle - 1)
         return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
 
     def risks(self, fpr: Sequence[float]) -> RecordRisks:
@@ -139,7 +140,7 @@ class RecordFigures:
         if self.unsampled:
             return gaussian_risks(self._exposures, fpr)
         rising = self._first[1][:, self.plausible_points :]
-        return profile_risks(self._risk_epsilons, rising, fpr, self._delta)
+        return profile_risks(self._risk_epsilons, rising, fpr, self.delta)
 
     @property
     def _risk_epsilons(self) -> FloatArray:
@@ -174,6 +175,6 @@ class RecordFigures:
         """Return epsilons [m] at delta, and deltas [m, g] at ``epsilons``: exact without sampling, by PLD otherwise."""
         if self.unsampled:
             exposures = self._exposures
-            return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
-        computed = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
+            return gaussian_epsilon(exposures, self.delta), gaussian_delta(exposures[:, None], epsilons)
+        computed = profiles(self._counts, self.delta, epsilons=epsilons, precision=self._precision)
         return computed.epsilon, computed.delta

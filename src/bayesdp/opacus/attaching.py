@@ -35,9 +35,11 @@ from bayesdp.opacus.rank_audit import share_of_rank
 from bayesdp.opacus.rank_draws import check_same_data
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, RanksError, heard_by_all_ranks
+from bayesdp.opacus.run_names import new_ledger_path
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
+from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
@@ -90,9 +92,10 @@ def watch(
     which rank 0 records before any rank updates; a rank that cannot go on stops all of them, with RanksError.
 
     Arguments:
-        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
-            the engine's accountant has counted and the ledger does not contain are charged to it first. Of several
-            processes rank 0 has it; to continue one, ``Ledger.open(path) if rank == 0 else None``.
+        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. ``{n}`` in
+            its name becomes the next number, so that a script can be run again. Steps that the engine's accountant has
+            counted and the ledger does not contain are charged to it first. Of several processes rank 0 has it; to
+            continue one, ``Ledger.open(path) if rank == 0 else None``.
         audit: People from the same population who are not trained on, as the loader yields records: (inputs, targets)
             or a dictionary, tensors with one row for each person; a data set, which is collated as the loader does it;
             or a loader with a collate function of its own. Or an ``AuditNorms``. Without it there is the worst case
@@ -149,6 +152,8 @@ def watch(
         ledger = None
     elif ledger is None:
         raise refuse("ledger", None, "a path or an open Ledger")
+    elif not isinstance(ledger, Ledger):
+        ledger = new_ledger_path(ledger)
     sampling = Sampling(data_loader, ranks if isinstance(optimizer, DISTRIBUTED) else None)
     clipping = clipping_of(model, optimizer, sampling, loss)
     check_same_data(ranks, data_loader.dataset, audit)
@@ -205,6 +210,10 @@ def watch(
     except RanksError:
         watched.close()
         raise
+    if ranks.has_ledger:
+        sampling.compare_with_accountant(
+            earlier.accountant, float(optimizer.noise_multiplier), steps, len(data_loader), delta
+        )
     if report is not None:
         watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
     return watched
@@ -277,4 +286,5 @@ def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> Fl
         raise refuse("model", type(model).__name__, "the model that make_private returned")
     if isinstance(loss, DPLossFastGradientAdaptiveClipping):
         raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
+    check_trained(model, optimizer)
     return clipping(model, optimizer, sampling)

@@ -39,7 +39,9 @@ class OpenSum:
         "Draw, norms and clip bound of each part of the sum so far."
         self._passes = passes
         self.several_passes = False
-        "Whether there were more passes through the model than batches in the sum, as far as they are counted."
+        "Whether there were other passes through the model for a batch than in the audit, as far as they are counted."
+        self.changed_gradients = False
+        "Whether gradients were changed between a backward pass and the step, as far as that is seen."
         self._in_a_draw = False
         "Whether BatchMemoryManager has more of the last draw to come."
         self._signals: list[bool] = []
@@ -68,7 +70,8 @@ class OpenSum:
         if not self._clipping.sum_begun():
             self.released()
         batches = self._clipping.batches()
-        self.several_passes |= self._passes is not None and self._passes.taken() > len(batches)
+        self.several_passes |= self._passes is not None and self._passes.differ(len(batches))
+        self.changed_gradients |= self._passes is not None and self._passes.changed()
         parts = self._sampling.draws.use(batches)
         split = any(part.split for part in parts)
         if split and signals:
@@ -107,7 +110,7 @@ class OpenSum:
     def released(self) -> None:
         """Begin a new, empty sum: the last one was released, and its parts are in the ledger."""
         self._parts.clear()
-        self.several_passes = False
+        self.several_passes = self.changed_gradients = False
 
     def drop(self) -> None:
         """Forget the sum: nothing of it will be released."""

@@ -15,14 +15,19 @@ import math
 import warnings
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import torch
+from opacus.accountants import IAccountant
 from opacus.data_loader import CollateFnWithEmpty
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
 from scipy.special import chdtr, ndtr
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
+from bayesdp.formatting import round_up
+from bayesdp.guarantees.clip_bound import worst_case_of_many
+from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.draws import STATE, Draw, Draws, drawn_rate, watched_sampler
 from bayesdp.opacus.rank_draws import check_dealing
 from bayesdp.opacus.ranks import Ranks
@@ -31,6 +36,8 @@ from bayesdp.validation import refuse
 
 _NEGLIGIBLE = 1e-20  # the probability of an empty batch that a million steps cannot make matter
 _UNLIKELY = 1e-12  # the probability of batches like these if the rate is right, below which they are reported
+_told: WeakSet[IAccountant] = WeakSet()
+"""Accountants whose users were told that their epsilon assumes Poisson sampling."""
 
 _OF_OPACUS = (UniformWithReplacementSampler, DistributedUniformWithReplacementSampler)
 
@@ -165,6 +172,31 @@ class Sampling:
             return False
         return not (1 - rate) * (1 - 1e-9) <= len(self._sampler) * rate <= 1 + 1e-9
 
+    def compare_with_accountant(
+        self, accountant: IAccountant | None, noise_multiplier: float, steps: int | None, batches: int, delta: float
+    ) -> None:
+        """Warn, once for an accountant of Opacus, that its epsilon assumes Poisson sampling if the loader has none.
+
+        The warning has both epsilons at ``delta`` if the number of updates ``steps`` is known; ``batches`` is how many
+        an epoch has. Opacus' is computed by an accountant of the same class, which is asked as Opacus would ask it.
+        """
+        if self.rate is not None or accountant is None or isinstance(accountant, Accountant) or accountant in _told:
+            return
+        _told.add(accountant)
+        truth = "which goes through the data once an epoch, in order or shuffled"
+        figures = None
+        if steps is not None:
+            figures = _epsilons(accountant, noise_multiplier, steps, max(batches, 1), delta)
+        if figures is None:
+            said = f"Opacus' epsilon assumes Poisson sampling, not this data loader, {truth}: it is too small."
+        else:
+            opacus, own = (round_up(figure) for figure in figures)
+            said = (
+                f"Opacus' epsilon after {steps} steps, {opacus} at delta={delta:g}, assumes Poisson sampling, not this "
+                f"data loader, {truth}: it is {own}."
+            )
+        warnings.warn(f"{said} bayesdp accounts what is drawn.", SamplingWarning, stacklevel=3)
+
     def _compare_with_opacus(self) -> None:
         if self.differs_from_opacus:
             warnings.warn(
@@ -173,6 +205,25 @@ class Sampling:
                 SamplingWarning,
                 stacklevel=2,
             )
+
+
+def _epsilons(
+    accountant: IAccountant, noise_multiplier: float, steps: int, batches: int, delta: float
+) -> tuple[float, float] | None:
+    """Return what an accountant of this class says after so many steps, and the epsilon without amplification.
+
+    None if it has no figure, or one that is not smaller.
+    """
+    try:
+        fresh = type(accountant)()
+        fresh.history = [(noise_multiplier, 1 / batches, steps)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            opacus = float(fresh.get_epsilon(delta))
+    except Exception:  # an accountant of somebody else may need more, and the warning does without its figure
+        return None
+    own = worst_case_of_many([(noise_multiplier, 1.0, -(-steps // batches))], delta).epsilon
+    return (opacus, own) if opacus < own < math.inf else None
 
 
 def _known_sampler(loader: Any, ranks: Ranks | None) -> Any:

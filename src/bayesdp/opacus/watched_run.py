@@ -40,16 +40,19 @@ from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
-from bayesdp.opacus.coupling import check_mode, coupling_layers
+from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.earlier_steps import EarlierSteps
+from bayesdp.opacus.handed_out import PassNote
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
+from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import LedgerOfRankZero
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
+from bayesdp.opacus.untrained import Movement
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
@@ -93,7 +96,16 @@ class Watch:
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
-        passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
+        self._movement = Movement(model, optimizer)
+        self._model_hooks = [
+            *refuse_unsorted_sequences(model._module),
+            model._module.register_forward_pre_hook(PassNote(sampling.draws.handed_out), with_kwargs=True),
+        ]
+        audited = None if audit is None else audit.passes
+        passes = None if audited is None else PassCounter(model, optimizer, audited)
+        self._autocast = SeenAutocast(model._module)
+        if audit is not None:
+            audit.follow(self._autocast)
         self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
         "The sum once it is complete, until it is recorded."
@@ -152,7 +164,8 @@ class Watch:
         self._earlier.catch_up(self.settle)
         if self._live is not None:
             self._live.end()
-        if not self.ledger.steps and self._versions() != self._untouched:
+        if not self.ledger.steps and self._untouched not in (None, self._versions()):
+            self._untouched = None  # this is said once
             warnings.warn(
                 "Parameters were changed, but no step was recorded. If that was training, it was not with the "
                 "optimizer given to watch.",
@@ -175,8 +188,10 @@ class Watch:
         self._sampling.detach()
         self._clipping.detach()
         self._open.detach()
+        self._autocast.detach()
         self._earlier.end()
-        self._guard.remove()
+        for hook in (self._guard, *self._model_hooks):
+            hook.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
         del self._optimizer.pre_step
@@ -188,6 +203,7 @@ class Watch:
         finally:
             if self._owned and self._has_ledger:
                 self.ledger.close()
+        self._movement.look()
         if self.at_end is not None and self._has_ledger:
             self.at_end()
 
@@ -232,6 +248,7 @@ class Watch:
         released = self._sum
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
+        self._movement.note(self._audit_norms)
         self._over_ranks.record(lambda: self._record(released))
         self._open.released()
         self._sum = None
@@ -268,7 +285,11 @@ class Watch:
             if self._open.add_batch():
                 return True
             if self._audit is not None:
-                self._audit_norms = self._audit.norms(self._open.clip, several_passes=self._open.several_passes)
+                self._audit_norms = self._audit.norms(
+                    self._open.clip,
+                    several_passes=self._open.several_passes,
+                    changed_gradients=self._open.changed_gradients,
+                )
             own = self._open.complete(self._audit_norms, self._caveats())
         released = self._sum = self._over_ranks.whole(own)
         if self._over_ranks.ends(lambda: not self._allowed(released, released.batch)):
@@ -279,7 +300,7 @@ class Watch:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
         rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
-        return rests_on | frozenset(["seeded"] * seeded)
+        return rests_on | self._autocast.caveats | frozenset(["seeded"] * seeded)
 
     def _drop(self) -> None:
         self._open.drop()

@@ -80,6 +80,8 @@ class BayesianAccountant:
             self.estimator = replace(self.estimator, as_published=True)
         self.steps = 0
         self._costs = np.zeros(len(self.lambdas))
+        self._told = False
+        "Whether LastLambdaWarning was issued already."
         self._moments_accountant = np.zeros(len(self.lambdas))
         self._tables: dict[float, ExcessTable] = {}
 
@@ -176,11 +178,12 @@ class BayesianAccountant:
     def epsilon(self, delta: float) -> float:
         """Return the least epsilon_mu over the orders at delta_mu = ``delta``, which includes ``total_gamma``.
 
-        0 before the first step. Warns with LastLambdaWarning if the largest order gives it. Raises InvalidInputError
-        unless ``delta`` is above ``total_gamma`` and below 1.
+        0 before the first step. Warns once with LastLambdaWarning if the largest order gives it. Raises
+        InvalidInputError unless ``delta`` is above ``total_gamma`` and below 1.
         """
         value, best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)
-        if self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas):
+        if self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas) and not self._told:
+            self._told = True
             warnings.warn(
                 f"lambda={self.lambdas[best]:g} is the last of the grid: a larger one may give a smaller epsilon.",
                 LastLambdaWarning,

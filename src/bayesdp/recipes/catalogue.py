@@ -169,6 +169,12 @@ RECIPES = {
             audit_uses={0.06: _SECOND_LOOK},
         ),
         Recipe(
+            name="sst2",
+            features="sentence-encoder",
+            choices=(ProbeChoice(target_epsilon=1.0, steps=60, clip=0.1, learning_rate=30.0, shape=0.2, floor=0.3),),
+            tried=12,
+        ),
+        Recipe(
             name="digits",
             features="pixels",
             # For a demonstration: of the settings within two points of the most accurate, those in which validation
