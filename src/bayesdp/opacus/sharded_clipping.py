@@ -27,8 +27,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 
-from bayesdp.opacus.clipping import check_precision
 from bayesdp.opacus.ghost_clipping import GhostClipping
+from bayesdp.opacus.precision import check_norms
 from bayesdp.opacus.rank_draws import digest
 from bayesdp.opacus.ranks import RanksError
 from bayesdp.opacus.sampling import Sampling
@@ -96,7 +96,7 @@ class ShardedGhostClipping(GhostClipping):
 
     def _check_passes(self) -> None:
         modules = list(self._module.iterate_submodules(self._module._module))
-        check_precision([norm for module in modules for norm in getattr(module, "norm_sample", [])])
+        check_norms([norm for module in modules for norm in getattr(module, "norm_sample", [])])
         if any(getattr(module, "_forward_counter", 0) for module in modules):
             raise refuse("model", "a pass without backward", "a backward for each forward pass in training mode")
 
