@@ -42,6 +42,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.guarantees
 	$(BIN)/python -m benchmarks.budgets
 	$(BIN)/python -m benchmarks.opacus_overhead
+	$(BIN)/python -m benchmarks.ranks_overhead
+	$(BIN)/python -m benchmarks.parameters_scale
 	$(BIN)/python -m benchmarks.linear_probe
 	$(BIN)/python -m benchmarks.report
 
@@ -52,6 +54,7 @@ coverage: setup
 # 200 killed writers and 1,000 damaged files; a few minutes.
 storm: setup
 	$(BIN)/python -m benchmarks.ledger_storm
+	$(BIN)/python -m benchmarks.ranks_storm
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

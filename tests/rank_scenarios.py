@@ -85,6 +85,24 @@ def equal_seeds(folder: Path, mode: str, seeds: list[int], **options: Any) -> li
     return found
 
 
+def equal_positions(folder: Path) -> Any:
+    """Let ranks draw the same positions from generators with other seeds; batches are small, so it takes a while."""
+    run = private(records=20, batch=2)
+    numbers, sampler, original = torch.Generator().manual_seed(5), run.loader.batch_sampler, torch.rand
+    sampler.generator = torch.Generator().manual_seed(rank())
+
+    def rand(*size: Any, generator: Any = None, **options: Any) -> torch.Tensor:
+        return original(*size, generator=numbers if generator is sampler.generator else generator, **options)
+
+    torch.rand = rand
+    with run.watch(folder / "run.ledger", audit=data(AUDIT, 3), loss=run.loss) as watch:
+        error = refused(lambda: run.train(10))
+        if rank() > 0:
+            return [error]
+        everyone = watch.claims().everyone
+        return [error, watch.ledger.steps, watch.ledger.history.caveats, everyone.kind]
+
+
 def own_seeds(folder: Path, mode: str, seeds: list[int], **options: Any) -> list[list[Any]]:
     """Train with seeds that differ by rank; return refusals and steps in the ledger."""
     found: list[list[Any]] = []

@@ -106,7 +106,8 @@ def test_commands_print_what_is_shown(document, command, output, tmp_path):
 
 
 def test_the_table_of_modes_names_tests_that_exist():
-    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs" / "opacus.md").read_text())
+    pages = [(ROOT / "docs" / name).read_text() for name in ("opacus.md", "distributed.md")]
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", "".join(pages))
     assert len(named) > 25
     for file, test in named:
         assert f"\ndef {test}(" in (ROOT / "tests" / "with_opacus" / file).read_text(), test

@@ -2,8 +2,11 @@
 
 import ast
 import json
+import os
 import re
 import runpy
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from bayesdp import Ledger
 from recipe_data import write_sst2
 from tiny_transformer import phrases, write_transformer
+from warm_programs import Program
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -112,3 +116,36 @@ def test_stop_at_budget(run):
     printed = run("stop_at_budget.py")
     epsilon = float(re.search(r"Stopped after \d+ steps\. For everyone: epsilon = ([\d.]+) ", printed)[1])
     assert 1.8 < epsilon <= 2.0
+
+
+def check_several_processes(printed, folder):
+    assert printed.count("2 ranks, 30 steps in the ledger.") == 1
+    assert printed.count("Guarantee for everyone: epsilon at most ") == 1
+    assert {path.name for path in folder.iterdir()} == {"ranks.ledger", "report.html"}
+
+
+def test_several_processes(tmp_path):
+    """Two processes with the environment that torchrun gives them."""
+    script = EXAMPLES / "several_processes.py"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    ranks = [
+        Program(code=code, env=dict(os.environ) | group | {"RANK": str(rank)}, cwd=tmp_path, warn=False)
+        for rank in range(2)
+    ]
+    assert [rank.wait() for rank in ranks] == [0, 0], [rank.printed[1] for rank in ranks]
+    check_several_processes("".join(rank.printed[0] for rank in ranks), tmp_path)
+    assert "steps" not in ranks[1].printed[0]
+
+
+@pytest.mark.slow
+def test_several_processes_under_torchrun(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*torchrun, str(EXAMPLES / "several_processes.py")], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    check_several_processes(ended.stdout, tmp_path)

@@ -50,6 +50,9 @@ class FlatClipping:
     repeatable = True
     "Whether a batch may be clipped again, because clipping it changes nothing but the sum."
 
+    collective = False
+    "Whether all ranks must take part in each pass and each audit, so that a rank that fails can only leave."
+
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         self.optimizer = optimizer
         self._clip_and_accumulate = optimizer.clip_and_accumulate

@@ -56,15 +56,18 @@ class OverRanks:
         self._room = max(ranks.agree(_HEADER + _PER_DRAW + expected + _SPARE))
         "How long the messages of this step may be."
         self._recorded = 0
-        self._noise_stream = clipping.noise_stream
+        self._noise_stream, self._collective = clipping.noise_stream, clipping.collective
 
     @contextmanager
     def preparing(self) -> Generator[None]:
-        """Compute the sum of this rank; if that fails, the others hear of it when theirs are complete."""
+        """Compute the sum of this rank; if that fails, the others hear of it when theirs are complete.
+
+        With a sharded model they may be waiting in another collective: they notice when this rank has left.
+        """
         try:
             yield
         except Exception as error:
-            if self.ranks.size > 1 and not isinstance(error, RanksError):
+            if self.ranks.size > 1 and not self._collective and not isinstance(error, RanksError):
                 self._exchange(_failure())
             raise
 
@@ -72,7 +75,10 @@ class OverRanks:
         """Return whether training ends here, as rank 0 knows if there is a budget."""
         if self.ranks.size == 1:
             return decision()
-        return self._budgeted and self.ranks.decide(decision, "could not ask the budget")
+        if not self._budgeted or not self.ranks.decide(decision, "could not ask the budget"):
+            return False
+        self.ranks.await_messages(0)  # about this step there are no further ones
+        return True
 
     def record(self, step: Callable[[], None]) -> None:
         """Record a step on rank 0; returns on every rank when it is on disk.

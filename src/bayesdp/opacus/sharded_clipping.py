@@ -40,6 +40,8 @@ _EXACT = (None, torch.float32, torch.float64)
 class ShardedGhostClipping(GhostClipping):
     """Ghost clipping whose gradients are shards of the sum over all ranks, divided by their number."""
 
+    collective = True
+
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         super().__init__(model, optimizer, sampling)
         if not isinstance(model, GradSampleHooksFastGradientClippingFSDP):
