@@ -42,6 +42,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.guarantees
 	$(BIN)/python -m benchmarks.budgets
 	$(BIN)/python -m benchmarks.opacus_overhead
+	$(BIN)/python -m benchmarks.audit_cost
 	$(BIN)/python -m benchmarks.linear_probe
 	$(BIN)/python -m benchmarks.report
 
