@@ -44,6 +44,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.opacus_overhead
 	$(BIN)/python -m benchmarks.ranks_overhead
 	$(BIN)/python -m benchmarks.parameters_scale
+	$(BIN)/python -m benchmarks.audit_cost
 	$(BIN)/python -m benchmarks.linear_probe
 	$(BIN)/python -m benchmarks.report
 

@@ -138,6 +138,18 @@ def shown(line: dict[str, Any]) -> str:
     )
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return the figures of both labels as the table that the documentation shows."""
+    rows = ["| script | clipping | before | after | fixed part after |", "|---|---|---|---|---|"]
+    before = {(line["script"], line["mode"], line["batch"]): line for line in result["before"]["lines"]}
+    for line in result["after"]["lines"]:
+        earlier = before[line["script"], line["mode"], line["batch"]]["price"]["value"]
+        price, fixed = line["price"]["value"], line["fixed_milliseconds"]["value"]
+        clipping = "flat" if line["mode"] == "hooks" else "ghost"
+        rows.append(f"| {line['script']} | {clipping} | {earlier:.2f} | {price:.2f} | {max(fixed, 0):.1f} ms |")
+    return "\n".join(rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--label", default="after", help="under which name the figures are written")

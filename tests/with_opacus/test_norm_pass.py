@@ -11,6 +11,7 @@ import pytest
 import torch
 from opacus.layers import DPGRU, DPLSTM, DPMultiheadAttention
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
 from bayesdp import Ledger
@@ -60,6 +61,19 @@ class Recurrent(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x.reshape(-1, 3, 4))[0]
+
+
+class Packed(nn.Module):
+    """Sequences of different lengths, the longest first; a record's first number is the length of its sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = DPLSTM(4, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = (3 - torch.arange(len(x)) // 2).clamp(min=1) if len(x) > 1 else torch.tensor([int(x[0, 0])])
+        packed = pack_padded_sequence(x[:, 1:].reshape(-1, 3, 4), lengths, batch_first=True)
+        return self.lstm(packed)[1][0][0]
 
 
 class Attention(nn.Module):
@@ -114,15 +128,13 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def with_loss(model: nn.Module) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
-    """Return the mean over records of a loss that is different in every coordinate."""
-    del model
-    return lambda module, x: (lambda out: (out.flatten(1) * out.flatten(1).cos().detach()).sum(1).exp().log1p())(
-        torch.tanh(module(x))
-    ).mean()
+def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Return the mean over records of a loss with another derivative in every coordinate."""
+    output = torch.tanh(model(x)).flatten(1)
+    return (output * output.cos().detach()).sum(dim=1).exp().log1p().mean()
 
 
-def norms_one_by_one(model: nn.Module, loss: Any, x: torch.Tensor) -> list[torch.Tensor]:
+def norms_one_by_one(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     """Return norms by each trained parameter, each [b], with nothing but autograd and one record at a time."""
     model = copy.deepcopy(model)
     wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -142,14 +154,30 @@ def test_norms_are_those_of_one_backward_pass_for_each_record(name: str, functor
     torch.manual_seed(0)
     model = LAYERS[name]().double()
     x = torch.randn(RECORDS, 12, dtype=torch.float64)
-    loss = with_loss(model)
-    expected = norms_one_by_one(model, loss, x)
+    expected = norms_one_by_one(model, x)
     found = new_pass(model, force_functorch=functorch)
     for _ in range(2):  # a pass leaves nothing behind
         norms = found.norms(lambda module: loss(module, x), RECORDS, scale=RECORDS)
         for by_parameter, oracle in zip(norms, expected, strict=True):
             assert torch.allclose(by_parameter, oracle, rtol=1e-7, atol=1e-12)
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in model.parameters())
+
+
+def test_packed_sequences() -> None:
+    torch.manual_seed(0)
+    model = Packed().double()
+    x = torch.randn(RECORDS, 13, dtype=torch.float64)
+    x[:, 0] = torch.tensor([3, 3, 2, 2, 1, 1])
+    expected = norms_one_by_one(model, x)
+    norms = new_pass(model).norms(lambda module: loss(module, x), RECORDS, scale=RECORDS)
+    for by_parameter, oracle in zip(norms, expected, strict=True):
+        assert torch.allclose(by_parameter, oracle, rtol=1e-7)
+
+
+def test_norms_in_half_precision_are_left_to_opacus() -> None:
+    model, x = nn.Linear(12, 5), torch.randn(RECORDS, 12)
+    with pytest.raises(NotImplementedError, match="half precision"), torch.autocast("cpu", torch.bfloat16):
+        new_pass(model).norms(lambda module: loss(module, x), RECORDS, scale=RECORDS)
 
 
 class Shared(nn.Module):
@@ -231,7 +259,6 @@ class Evaluated(nn.Module):
 @pytest.mark.parametrize("make", [Shared, Leftover, Changing, ByKeyword, Checkpointed, OneRow, Evaluated])
 def test_what_may_have_other_norms_is_left_to_opacus(make: Callable[[], nn.Module]) -> None:
     model, x = make(), torch.randn(RECORDS, 12)
-    loss = with_loss(model)
     with pytest.raises(NotImplementedError):
         new_pass(model).norms(lambda module: loss(module, x), RECORDS, scale=RECORDS)
 
@@ -239,7 +266,6 @@ def test_what_may_have_other_norms_is_left_to_opacus(make: Callable[[], nn.Modul
 @pytest.mark.parametrize("make", [Twice, lambda: nn.Sequential(Shaped(2, 2, 3), nn.Linear(3, 4))])
 def test_what_ghost_clipping_does_not_take_is_left_to_opacus(make: Callable[[], nn.Module]) -> None:
     model, x = make(), torch.randn(RECORDS, 12)
-    loss = with_loss(model)
     with pytest.raises(NotImplementedError):
         new_pass(model, ghost=True).norms(lambda module: loss(module, x), RECORDS, scale=RECORDS)
 

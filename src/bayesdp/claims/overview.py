@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from bayesdp.cautions import about_delta, about_epsilon
 from bayesdp.claims.claim import NO_BETTER, Claim
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.risk import RunRisk
 from bayesdp.claims.shares import FIXED_NORMS, NOT_USED, SAMPLED, ShareClaims
+from bayesdp.claims.skipped_steps import price_of_skipped_steps
 from bayesdp.formatting import confidence, guesses, listed, percent, round_up
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import StoredLedger
@@ -81,6 +83,8 @@ class Summarised(Protocol):
     def risk(self) -> RunRisk: ...
     @property
     def request(self) -> ClaimRequest: ...
+    @property
+    def figures(self) -> RecordFigures: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +167,7 @@ def overview(claims: Summarised) -> Overview:
         guessing=_guessing(claims),
         anytime=_anytime(claims.anytime),
         members=_members(claims) if claims.members else None,
-        left_out=_left_out(claims.shares, facts) if facts.audit_records else NO_AUDIT_SET,
+        left_out=_left_out(claims) if facts.audit_records else NO_AUDIT_SET,
         estimate=_estimate(claims.shares, everyone) if claims.shares else None,
         several_rows=_several_rows(claims),
         gate=claims.gate[0].headline(with_kind=True) if claims.gate else None,
@@ -214,8 +218,8 @@ def _anytime(claim: Claim | None) -> str | None:
     return f"However steps and settings were chosen, epsilon is at most {round_up(claim.epsilon)} for this run."
 
 
-def _left_out(pairs: Sequence[ShareClaims], facts: RunFacts) -> str:
-    claims = [pair.ex_post for pair in pairs]
+def _left_out(run: Summarised) -> str:
+    claims, facts = [pair.ex_post for pair in run.shares], run.facts
     parts: list[str] = []
     if sure := _distinct([claim for claim in claims if _sure(claim)]):
         figures = [f"{_share(claim)} at most {round_up(claim.epsilon)}" for claim in sure]
@@ -229,6 +233,8 @@ def _left_out(pairs: Sequence[ShareClaims], facts: RunFacts) -> str:
     if no_better := [claim for claim in claims if claim.own_epsilon is not None]:
         parts.append(f"for {_shares(no_better)} of them {_no_better(no_better[0])}.")
     parts += [f"for {_share(claim)} there is no claim, because {claim.reason}." for claim in claims if claim.reason]
+    if skipped := price_of_skipped_steps(run.figures, claims, facts.steps):
+        parts.append(skipped)
     return _sentences(parts) or "no share was asked for."
 
 

@@ -23,6 +23,7 @@ _MIDDLE = 8.0  # the order at which rounding to a few kinds of steps should add 
 _FURTHER = 0.6  # profiles often support an average epsilon smaller than Rényi divergences do, by about this factor
 _COARSER_GRID = 1e-3  # spacing of epsilons, for a table of many deltas
 _EVERY = 4  # of the walk: the epsilons that risk is computed from
+_NEARLY_ALWAYS = 0.9  # of the steps
 
 
 class RecordFigures:
@@ -71,6 +72,26 @@ class RecordFigures:
     def ex_post_from(self, costs: FloatArray, delta: float) -> FloatArray:
         """Return ex-post epsilons [m] from costs [m, L] that records had at some step, at the mixture's orders."""
         return ex_post_epsilons(costs, delta, self._ledger.mixture, self._form)
+
+    def ex_post_if_always_audited(self) -> FloatArray | None:
+        """Return about what ``ex_post`` would be, [m], had norms been computed at every step; None if they were.
+
+        Costs add up over steps. Of the cost of a record, the steps without norms make up their share of the cost of the
+        clip bound, at which they are charged; what is left belongs to the steps with norms, and is scaled to all steps.
+        An estimate: it takes both kinds of steps to have the same settings on average, and the same norms. None also if
+        fewer than a tenth of the steps are without norms, or all.
+        """
+        share = self._ledger.history.audited_steps / max(self._ledger.steps, 1)
+        if self.clip_bound is None or not 0 < share <= _NEARLY_ALWAYS:
+            return None
+        most = self.clip_bound.mixture_costs(self._ledger.mixture)
+        own = np.maximum(self.costs_out - (1 - share) * most, 0.0) / share
+        return self.ex_post_from(np.minimum(own, most), self._delta)
+
+    @property
+    def audited_steps(self) -> int:
+        """How many steps have norms of audit records; the others are charged at the clip bound."""
+        return self._ledger.history.audited_steps
 
     @cached_property
     def ex_post_in(self) -> FloatArray:

@@ -114,16 +114,17 @@ def _in_one_sequence(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     Packed sequences grow shorter: only the first records are in the later parts.
     """
     if len(parts) == 1:
-        return parts[0].reshape(len(parts[0]), -1, parts[0].shape[-1])
-    if parts[0].ndim == 2:
-        records = max(map(len, parts))
-        if all(len(part) == records for part in parts):
-            return torch.stack(list(parts), dim=1)
-        sequence = parts[0].new_zeros(records, len(parts), parts[0].shape[-1])
-        for place, part in enumerate(parts):
-            sequence[: len(part), place] = part
-        return sequence
-    return torch.cat([part.reshape(len(part), -1, part.shape[-1]) for part in parts], dim=1)
+        return parts[0].reshape(parts[0].shape[0], -1, parts[0].shape[-1])
+    if parts[0].ndim > 2:
+        return torch.cat([part.reshape(part.shape[0], -1, part.shape[-1]) for part in parts], dim=1)
+    lengths = [part.shape[0] for part in parts]
+    records = max(lengths)
+    if min(lengths) == records:
+        return torch.stack(list(parts), dim=1)
+    sequence = parts[0].new_zeros(records, len(parts), parts[0].shape[-1])
+    for place, part in enumerate(parts):
+        sequence[: lengths[place], place] = part
+    return sequence
 
 
 SHORT_CUTS: dict[type[nn.Module], Callable[[Any, Sequence[Use]], Norms | None]] = {

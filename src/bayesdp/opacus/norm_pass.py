@@ -13,7 +13,8 @@ Why outputs may get a seed (``_Seed``)
 
 What this refuses, by NotImplementedError, so that Opacus' own hooks are used instead (audit.py): tied parameters,
 layers that return no tensor or are called by keyword, inputs that are changed in place after they were used, forward
-passes within the backward pass (checkpointing), uses that the loss does not depend on, and rows that are no records.
+passes within the backward pass (checkpointing), uses that the loss does not depend on, rows that are no records, and
+gradients in half precision (autocast), which are to be rounded as Opacus rounds them.
 """
 
 from __future__ import annotations
@@ -113,6 +114,8 @@ class NormPass:
         """Note the gradient by what a layer gave out; compute norms if it was the last that the layer waits for."""
         if use.backprops is not None or use.changed():
             raise NotImplementedError("a layer whose input was changed, or that receives its gradient in parts")
+        if backprops.dtype not in (torch.float32, torch.float64):
+            raise NotImplementedError("norms in half precision")
         use.backprops = backprops.detach()
         uses = self._uses[layer]
         uses.missing -= 1
@@ -125,9 +128,10 @@ class NormPass:
             self._norms[parameter] = norms
 
     def _norms_of(self, layer: nn.Module, uses: Sequence[_Use]) -> Norms:
-        axis = 0 if type(layer) is RNNLinear else self._axis
-        turned = [use.turned(axis) for use in uses]
-        if any(len(inputs[-1]) > self._records for inputs, _ in turned):
+        recurrent = type(layer) is RNNLinear
+        turned = [use.turned(0 if recurrent else self._axis) for use in uses]
+        rows = {tensor.shape[0] for inputs, backprops in turned for tensor in (*inputs, backprops)}
+        if rows != {self._records} and not (recurrent and max(rows) == self._records):  # sequences may have ended
             raise NotImplementedError("a layer whose rows are not records")
         in_ghost_mode = self._ghost and type(layer) in GradSampleModuleFastGradientClipping.NORM_SAMPLERS
         if in_ghost_mode and (len(uses) > 1 or turned[0][1].ndim > 3):

@@ -8,7 +8,7 @@ Why a twin of the model is used
     and its own ``grad``; its parameters share their memory with the live ones, so it follows training for free, and
     buffers are copied at each step, as a forward pass may change them.
 
-Why Opacus' hooks are put aside while the model is copied (``_without_opacus_hooks``)
+Why Opacus' hooks are put aside while the model is copied (``without_opacus_hooks``)
     ``copy.deepcopy`` of a hooked module copies the hooks as well, and with these bound methods the wrapper they belong
     to: the twin would have a second set of hooks, and Opacus refuses to add its own ("Trying to add hooks twice").
     Tensors that a module kept from a forward pass carry a graph, and cannot be copied at all. Only the hooks of Opacus
@@ -44,7 +44,7 @@ class Twin:
 
     def __init__(self, live: nn.Module, handles: Sequence[Any]) -> None:
         self._live = live
-        with _without_opacus_hooks(live, handles):
+        with without_opacus_hooks(live, handles):
             self.module = copy.deepcopy(live)
         self._modules = list(self.module.modules())
         self._parameters = list(self.module.parameters())
@@ -92,7 +92,7 @@ def quiet_hooks() -> Generator[None]:
 
 
 @contextmanager
-def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
+def without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
     """Put the hooks of Opacus, by their handles, and what they left on modules aside."""
     hooks = {handle.id for handle in handles}
     aside: list[tuple[dict[str, Any], dict[str, Any]]] = []
