@@ -120,7 +120,7 @@ def table(results: dict[str, Any]) -> str:
             f"{spread} ({len(runs)})",
             f"**{worst}**",
             *shares,
-            f"{minutes(result['seconds'])} min",
+            minutes(result["seconds"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -128,7 +128,7 @@ def table(results: dict[str, Any]) -> str:
 
 def minutes(seconds: dict[str, float]) -> str:
     features = seconds.get("features")
-    return f"{seconds['processor'] / 60:.0f}" + (f" + {features / 60:.0f} for features, once" if features else "")
+    return f"{seconds['processor'] / 60:.0f} min" + (f", and {features / 60:.0f} min for features" if features else "")
 
 
 def _up(value: float) -> str:
