@@ -128,6 +128,15 @@ def test_the_table_of_recipes_is_that_of_the_results(monkeypatch):
     assert all(result["met"] for result in results)
 
 
+def test_the_table_of_sentences_is_that_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.sst2 import MARKS, TARGETS, table
+
+    results = json.loads((ROOT / "results" / "sst2.json").read_text())["results"]
+    assert f"{MARKS[0]}\n{table(results)}\n{MARKS[1]}" in (ROOT / "docs" / "recipes.md").read_text()
+    assert all(results[name]["met"] for name in TARGETS if name in results)
+
+
 def test_the_page_explains_every_line_of_the_statement():
     gate = Gate(epsilon=1.0, delta=1e-5, share=0.99, gamma=0.01, records=500)
     ledger = Ledger(gate=gate)

@@ -171,8 +171,8 @@ RECIPES = {
         Recipe(
             name="sst2",
             features="sentence-encoder",
-            choices=(ProbeChoice(target_epsilon=1.0, steps=60, clip=0.1, learning_rate=30.0, shape=0.2, floor=0.3),),
-            tried=12,
+            choices=(ProbeChoice(target_epsilon=1.0, steps=80, clip=0.1, learning_rate=60.0, shape=0.1, floor=0.5),),
+            tried=8,
         ),
         Recipe(
             name="digits",
