@@ -19,6 +19,7 @@ from bayesdp import validation
 from bayesdp.claims.budget import Budget
 from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.stopping import StopWhen
+from bayesdp.loggers import LiveCurves, dashboard
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.audit_measurement import AuditMeasurement
@@ -31,6 +32,7 @@ from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
+from bayesdp.report.views import Views
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
 
@@ -56,6 +58,7 @@ def watch(
     audit_batch: int = 128,
     budget: StopWhen | Budget | None = None,
     live: bool = False,
+    log: Any = None,
     steps: int | None = None,
     audit_used_for: str | None = None,
     random_draws: Literal["estimate", "clip"] = "estimate",
@@ -90,6 +93,8 @@ def watch(
             and is the claim for everyone. Before the step that would exceed it, training ends: the loader yields no
             more batches, further steps change nothing, and BudgetReachedWarning is issued once.
         live: Whether to show on a terminal what the run has cost so far.
+        log: Where to draw epsilon against steps while training goes on, and to leave statement and page at its end: a
+            SummaryWriter of TensorBoard, the run of ``mlflow.start_run()`` or of ``wandb.init()``; ``bayesdp.loggers``.
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
             whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
@@ -112,8 +117,10 @@ def watch(
     """
     check_layers(model)
     validation.probability("delta", delta)
-    if report is not None:
+    if report is not None or log is not None:
         check_libraries()  # before training, not after it
+    if log is not None:
+        dashboard(log)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
     if random_draws not in ("estimate", "clip"):
@@ -163,18 +170,23 @@ def watch(
         )
     )
     stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
-    view = LiveView(opened, delta=delta) if live else None
-    watched = Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)
-    if report is not None:
-        watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
+    curves = None if log is None else LiveCurves(opened, log, delta=delta)
+    views = Views([*([LiveView(opened, delta=delta)] if live else []), *([curves] if curves else [])])
+    watched = Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=views)
+    if report is not None or curves is not None:
+        watched.at_end = lambda: _tell(watched, delta, None if report is None else Path(report), curves)
     return watched
 
 
-def _print_and_write(watched: Watch, report: Path, delta: float) -> None:
+def _tell(watched: Watch, delta: float, report: Path | None, curves: LiveCurves | None) -> None:
+    """Print and write what the user asked for at the end of a run."""
     claims = watched.claims(delta)
-    print(claims.statement())
-    watched.ledger.report(report, claims=claims)
-    print(f"Report: {report.resolve()}")
+    if report is not None:
+        print(claims.statement())
+        watched.ledger.report(report, claims=claims)
+        print(f"Report: {report.resolve()}")
+    if curves is not None:
+        curves.finish(claims)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:

@@ -48,7 +48,7 @@ from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
-from bayesdp.report.live import LiveView
+from bayesdp.report.views import View
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
@@ -77,7 +77,7 @@ class Watch:
         budget: StopWhen | None,
         *,
         owned: bool,
-        live: LiveView | None = None,
+        live: View | None = None,
     ) -> None:
         self.ledger = ledger
         self.stopped = False

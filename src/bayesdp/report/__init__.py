@@ -6,7 +6,8 @@ release_checks.py the questions to settle before a release
 pictures.py     its pictures of people and of a scale
 chart_data.py   the figures that its charts draw
 page.py         the page itself, with page.html, page.css and page.js
-live.py         one line about a run while it is training
+curve_points.py the two figures that a dashboard draws
+live.py         one line about a run while it is training; views.py: what else may be shown then
 summary.py      what `bayesdp show` prints
 """
 
