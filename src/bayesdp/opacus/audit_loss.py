@@ -25,7 +25,8 @@ def audit_loss(loss: Any, batch: Any, reduction: str) -> AuditLoss:
 
     ``loss`` is the criterion that is trained with, for (inputs, targets); or a function (model, batch) that returns one
     loss for each record, [b], whose first parameter is called ``model``; or None for a dictionary, if the model returns
-    its loss (``model(**batch).loss``); or a ``BatchLoss``. ``reduction`` is what ``make_private`` was told: "mean" or "sum".
+    its loss (``model(**batch).loss``); or a ``BatchLoss``. ``reduction``, "mean" or "sum", is what ``make_private`` was
+    told.
 
     Raises InvalidInputError if they do not fit together, and for a criterion that makes the gradient of a record depend
     on the others in its batch (``separate_loss``).
