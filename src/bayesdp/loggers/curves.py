@@ -47,11 +47,10 @@ class LiveCurves:
     def show(self) -> None:
         """Add a point if one is due. A dashboard that fails ends the curves, with one warning, and not the run."""
         steps = self._ledger.steps
-        if self._failed or steps % spacing(steps) or not self._points.due():
+        if self._failed or steps % spacing(steps) or (point := self._points.new()) is None:
             return
-        figures = self._points.latest().named()
         try:
-            self._dashboard.figures(steps, figures)
+            self._dashboard.figures(steps, point.named())
         except Exception as error:
             self._failed = True
             warnings.warn(f"log={type(error).__name__}: {error}; the curves end at step {steps}.", stacklevel=2)

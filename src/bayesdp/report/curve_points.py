@@ -59,7 +59,8 @@ def point_now(ledger: StoredLedger, delta: float, gamma: float) -> CurvePoint:
 class PacedPoints:
     """The figures of a run that goes on, cheap enough to ask for at every step.
 
-    They are computed again after half a second at the earliest, and take at most 2 % of the time.
+    New ones are computed after half a second at the earliest, and take at most 2 % of the time. Between them there are
+    none: a figure of an earlier step would be too small.
     """
 
     def __init__(
@@ -67,19 +68,15 @@ class PacedPoints:
     ) -> None:
         self._ledger, self._delta, self._gamma, self._clock = ledger, delta, gamma, clock
         self._due = -math.inf
-        self._latest = CurvePoint(0, None, None, False, False)
 
-    def due(self) -> bool:
-        """Return whether it is time for new figures."""
-        return self._clock() >= self._due
-
-    def latest(self) -> CurvePoint:
-        """Return new figures if they are due, else the previous ones."""
+    def new(self, *, last: bool = False) -> CurvePoint | None:
+        """Return the figures as they are now, if they are due or if this is the ``last`` step; None otherwise."""
         started = self._clock()
-        if started >= self._due:
-            self._latest = point_now(self._ledger, self._delta, self._gamma)
-            self._due = started + max(_SECONDS, (self._clock() - started) / _PART)
-        return self._latest
+        if not last and started < self._due:
+            return None
+        point = point_now(self._ledger, self._delta, self._gamma)
+        self._due = started + max(_SECONDS, (self._clock() - started) / _PART)
+        return point
 
 
 def points_along(ledger: StoredLedger, claims: RunClaims) -> list[CurvePoint]:
