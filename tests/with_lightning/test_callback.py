@@ -205,7 +205,7 @@ class TestRefusals:
             trainer(tmp_path, callback, accumulate_grad_batches=2).fit(Classifier(), loader())
 
     def test_several_optimizers(self, tmp_path):
-        with pytest.raises(InvalidInputError, match="optimizers.=2: expected one optimizer"):
+        with pytest.raises(InvalidInputError, match=r"optimizers.=2: expected one optimizer"):
             self.fit(tmp_path, TwoOptimizers())
 
     def fit(self, tmp_path, module, data=None, **options):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class DrawSplitter(BatchSplittingSampler):
         self.parts: deque[int] = deque()
         "How many parts the draws have that were not trained on yet."
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Generator[list[int]]:
         self.parts.clear()
         for drawn in self.sampler:
             parts = max(math.ceil(len(drawn) / self.max_batch_size), 1)
@@ -46,6 +46,7 @@ def in_parts(loader: Any, most: int, optimizer: Any) -> Any:
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
         worker_init_fn=loader.worker_init_fn,
+        generator=loader.generator,
         multiprocessing_context=loader.multiprocessing_context,
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,

@@ -133,7 +133,8 @@ class PrivateTrainer(Trainer):
         if self.args is self._own_args:
             return super().get_train_dataloader()
         expected = self._train_batch_size * self._own_args.gradient_accumulation_steps
-        plain = self._get_dataloader(self.train_dataset, "Training", expected, is_training=True)
+        people: Any = self.train_dataset
+        plain = self._get_dataloader(people, "Training", expected, is_training=True)
         self.create_optimizer()
         self._plain_optimizer = self.optimizer
         hooks, optimizer, loader = self._run.make_private(self.model, self.optimizer, _unprepared(plain))
