@@ -83,3 +83,16 @@ def test_stop_at_budget(run):
     printed = run("stop_at_budget.py")
     epsilon = float(re.search(r"Stopped after \d+ steps\. For everyone: epsilon = ([\d.]+) ", printed)[1])
     assert 1.8 < epsilon <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("script", "library"),
+    [("with_lightning.py", "lightning"), ("with_trainer.py", "transformers"), ("with_accelerate.py", "accelerate")],
+)
+def test_frameworks(run, tmp_path, script, library):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    printed = run(script)
+    everyone = re.search(r"Guarantee for everyone: epsilon at most [\d.]+ \(proved for the plan of \d+ steps", printed)
+    assert everyone, printed
+    assert "people whose data was not used" in printed
+    assert (tmp_path / "report.html").exists()
