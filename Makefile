@@ -17,7 +17,7 @@ $(BIN)/python:
 
 # --group reads [dependency-groups] of pyproject.toml
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,arrow,figures]' --group test --group lint --group docs
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,arrow,figures,lightning,transformers,tensorboard,mlflow,wandb]' --group test --group lint --group docs
 	touch $@
 
 demo: setup

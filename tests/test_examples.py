@@ -149,3 +149,16 @@ def test_several_processes_under_torchrun(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     check_several_processes(ended.stdout, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "library"),
+    [("with_lightning.py", "lightning"), ("with_trainer.py", "transformers"), ("with_accelerate.py", "accelerate")],
+)
+def test_frameworks(run, tmp_path, script, library):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    printed = run(script)
+    everyone = re.search(r"Guarantee for everyone: epsilon at most [\d.]+ \(proved for the plan of \d+ steps", printed)
+    assert everyone, printed
+    assert "people whose data was not used" in printed
+    assert (tmp_path / "report.html").exists()

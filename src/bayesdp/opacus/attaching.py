@@ -23,6 +23,7 @@ from bayesdp import validation
 from bayesdp.claims.budget import Budget
 from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.stopping import StopWhen
+from bayesdp.loggers import LiveCurves, dashboard
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.audit_measurement import AuditMeasurement
@@ -43,6 +44,7 @@ from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
+from bayesdp.report.views import Views
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
 
@@ -72,6 +74,7 @@ def watch(
     audit_batch: int = 128,
     budget: StopWhen | Budget | None = None,
     live: bool = False,
+    log: Any = None,
     steps: int | None = None,
     audit_used_for: str | None = None,
     random_draws: Literal["estimate", "clip"] = "estimate",
@@ -111,6 +114,8 @@ def watch(
             and is the claim for everyone. Before the step that would exceed it, training ends: the loader yields no
             more batches, further steps change nothing, and BudgetReachedWarning is issued once.
         live: Whether to show on a terminal what the run has cost so far.
+        log: Where to draw epsilon against steps while training goes on, and to leave statement and page at its end: a
+            SummaryWriter of TensorBoard, the run of ``mlflow.start_run()`` or of ``wandb.init()``; ``bayesdp.loggers``.
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
             whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
@@ -133,8 +138,10 @@ def watch(
     """
     check_layers(model)
     validation.probability("delta", delta)
-    if report is not None:
+    if report is not None or log is not None:
         check_libraries()  # before training, not after it
+    if log is not None:
+        dashboard(log)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
     if random_draws not in ("estimate", "clip"):
@@ -200,10 +207,12 @@ def watch(
     stopping = budget if isinstance(budget, StopWhen) else None
     if new_budget is not None and isinstance(opened, Ledger):
         stopping = StopWhen(opened)
+    curves = LiveCurves(opened, log, delta=delta) if log is not None and isinstance(opened, Ledger) else None
     view = LiveView(opened, delta=delta) if live and isinstance(opened, Ledger) else None
+    views = Views([each for each in (view, curves) if each is not None])
     over_ranks = OverRanks(ranks, sampling, clipping, measured, opened, budgeted=budgeted)
     watched = Watch(
-        model, optimizer, sampling, clipping, opened, measured, earlier, stopping, over_ranks, owned=owned, live=view
+        model, optimizer, sampling, clipping, opened, measured, earlier, stopping, over_ranks, owned=owned, live=views
     )
     try:
         ranks.agree()
@@ -214,16 +223,20 @@ def watch(
         sampling.compare_with_accountant(
             earlier.accountant, float(optimizer.noise_multiplier), steps, len(data_loader), delta
         )
-    if report is not None:
-        watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
+    if report is not None or curves is not None:
+        watched.at_end = lambda: _tell(watched, delta, None if report is None else Path(report), curves)
     return watched
 
 
-def _print_and_write(watched: Watch, report: Path, delta: float) -> None:
+def _tell(watched: Watch, delta: float, report: Path | None, curves: LiveCurves | None) -> None:
+    """Print and write what the user asked for at the end of a run."""
     claims = watched.claims(delta)
-    print(claims.statement())
-    watched.ledger.report(report, claims=claims)
-    print(f"Report: {report.resolve()}")
+    if report is not None:
+        print(claims.statement())
+        watched.ledger.report(report, claims=claims)
+        print(f"Report: {report.resolve()}")
+    if curves is not None:
+        curves.finish(claims)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:

@@ -195,7 +195,7 @@ class Sampling:
                 f"Opacus' epsilon after {steps} steps, {opacus} at delta={delta:g}, assumes Poisson sampling, not this "
                 f"data loader, {truth}: it is {own}."
             )
-        warnings.warn(f"{said} bayesdp accounts what is drawn.", SamplingWarning, stacklevel=4)  # where watch was called
+        warnings.warn(f"{said} bayesdp accounts what is drawn.", SamplingWarning, stacklevel=4)
 
     def _compare_with_opacus(self) -> None:
         if self.differs_from_opacus:

@@ -53,7 +53,7 @@ from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.untrained import Movement
-from bayesdp.report.live import LiveView
+from bayesdp.report.views import View
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
@@ -83,7 +83,7 @@ class Watch:
         over_ranks: OverRanks,
         *,
         owned: bool,
-        live: LiveView | None = None,
+        live: View | None = None,
     ) -> None:
         self.ledger = cast(Ledger, ledger)
         "The ledger; on ranks other than 0 of several, an object that says that rank 0 has it."

@@ -8,7 +8,8 @@ chart_data.py   the figures that its charts draw
 page.py         the page itself, with page.html
 clip_page.py    what other clip bounds would do: a chart of the report, and a page of its own with clip.html
 single_file.py  pages that load nothing else, with page.css and page.js
-live.py         one line about a run while it is training
+curve_points.py the two figures that a dashboard draws
+live.py         one line about a run while it is training; views.py: what else may be shown then
 summary.py      what `bayesdp show` prints
 """
 
