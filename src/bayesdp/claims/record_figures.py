@@ -86,7 +86,7 @@ class RecordFigures:
             return None
         most = self.clip_bound.mixture_costs(self._ledger.mixture)
         own = np.maximum(self.costs_out - (1 - share) * most, 0.0) / share
-        return self.ex_post_from(np.minimum(own, most), self._delta)
+        return self.ex_post_from(np.minimum(own, most), self.delta)
 
     @property
     def audited_steps(self) -> int:

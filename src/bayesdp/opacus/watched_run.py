@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Any, Self, cast
 
 import numpy as np
@@ -39,9 +38,9 @@ from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
+from bayesdp.opacus.budget_check import BudgetCheck
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
-from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.handed_out import PassNote
 from bayesdp.opacus.open_sum import OpenSum
@@ -91,7 +90,7 @@ class Watch:
         "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
         self._model, self._optimizer = model, optimizer
         self._sampling, self._clipping = sampling, clipping
-        self._audit, self._budget = audit, budget
+        self._audit = audit
         self._owned, self._live = owned, live
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
@@ -119,6 +118,7 @@ class Watch:
             self._recorder = ShuffledEpochs(self.ledger, sampling)
         else:
             self._recorder = PoissonSteps(self.ledger, sampling, late=not waits)
+        self._budget = BudgetCheck(budget, self._recorder, sampling.draws)
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         self._earlier = earlier
         self._resumed = False
@@ -256,7 +256,7 @@ class Watch:
         if self._step_hook is not None:
             self._step_hook(optimizer)
         self._earlier.count()
-        if self._over_ranks.ends(lambda: self._ends_after(released)):
+        if self._over_ranks.ends(lambda: not self._budget.allows_another(released)):
             self._stop()
         if self._live is not None:
             self._live.show()
@@ -292,7 +292,7 @@ class Watch:
                 )
             own = self._open.complete(self._audit_norms, self._caveats())
         released = self._sum = self._over_ranks.whole(own)
-        if self._over_ranks.ends(lambda: not self._allowed(released, released.batch)):
+        if self._over_ranks.ends(lambda: not self._budget.allows(released)):
             self._stop()
         return not self.stopped
 
@@ -308,27 +308,6 @@ class Watch:
 
     def _versions(self) -> list[int]:
         return [parameter._version for parameter in self._model._module.parameters()]
-
-    def _allowed(self, released: GradientSum, draws: Collection[Draw]) -> bool:
-        """Return whether the budget allows a sum to be released; ``draws`` are its own, or those of a next sum."""
-        if self._budget is None:
-            return True
-        charge = self._recorder.charge(released, draws)
-        if charge.steps == 0:
-            return True
-        audit = None  # what an epoch costs audit records is known only at its end: until then, the clip bound
-        if self._budget.gated:
-            self.settle()
-            if isinstance(self._recorder, PoissonSteps) and released.audit is not None:
-                audit = released.audit.checked()
-        return self._budget.allows(**asdict(charge), audit=audit)
-
-    def _ends_after(self, released: GradientSum) -> bool:
-        """Return whether another step like this one could not be taken, so that no batch need be drawn for it."""
-        if self._budget is None or self._budget.gated:
-            return False
-        *_, last = released.batch
-        return not self._allowed(released, [self._sampling.draws.next_like(last)])
 
     def _stop(self) -> None:
         """Draw no further batch, so that the loop ends."""
