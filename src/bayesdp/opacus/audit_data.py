@@ -123,6 +123,10 @@ class SomeRecords:
             return self._data.take(slice(self._first + start, self._first + stop))
         return self._data.take(rows + self._first)
 
+    def kinds(self) -> torch.Tensor:
+        """Return the kinds of these records."""
+        return self._data.kinds()[self._first : self._first + self.records]
+
 
 def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> AuditData:
     """Return the audit records that a user gave; a data set is collated as the training ``loader`` does it.
