@@ -5,7 +5,8 @@
 Four runs take turns, step by step, in an order that changes: Opacus alone, Opacus alone again (the control: whatever
 differs is noise), watched, and watched without summing (each rank records its own batch in a ledger of its own, and
 waits for nobody). Summing costs the difference between the last two: two collectives, one with all norms, one after the
-commit. A step has 512 records, 256 on each rank. Ledgers are in memory.
+commit; and counting the norms of two ranks. Each rank has batches of 512, as in opacus_overhead.py. Ledgers are in
+memory.
 
 Times are processor times of rank 0, so that other programs count less; those by the clock are beside them. As in
 opacus_overhead.py, forward and backward pass are the same code in all runs, so the optimizer's own step is compared.
@@ -40,7 +41,7 @@ from bayesdp.opacus.recording import PoissonSteps
 from benchmarks.machine import description
 from benchmarks.opacus_overhead import median_with_interval, network, shown
 
-RANKS, BATCH, TURNS, WARM_UP = 2, 512, 120, 4
+RANKS, BATCH, TURNS, WARM_UP = 2, 512, 100, 4
 LIMIT = 0.02
 RESULT = Path(__file__).parents[1] / "results" / "ranks_overhead.json"
 KINDS = ("alone", "control", "summed", "apart")
@@ -49,13 +50,14 @@ KINDS = ("alone", "control", "summed", "apart")
 def new_run(kind: str) -> Callable[[], list[float]]:
     """A function that takes one step and returns processor and clock seconds: of the step, of the optimizer's part."""
     generator = torch.Generator().manual_seed(0)
-    data = torch.randn(BATCH, 1, 28, 28, generator=generator), torch.randint(0, 10, (BATCH,), generator=generator)
+    records = RANKS * BATCH
+    data = torch.randn(records, 1, 28, 28, generator=generator), torch.randint(0, 10, (records,), generator=generator)
     wrapped: Any = DifferentiallyPrivateDistributedDataParallel(network())
     torch.manual_seed(distributed.get_rank())
     model, optimizer, loader = PrivacyEngine().make_private(
         module=wrapped,
         optimizer=torch.optim.SGD(wrapped.parameters(), lr=0.05),
-        data_loader=DataLoader(TensorDataset(*data), batch_size=BATCH),
+        data_loader=DataLoader(TensorDataset(*data), batch_size=records),
         noise_multiplier=1.0,
         max_grad_norm=1.0,
     )
@@ -123,7 +125,14 @@ def main() -> int:
 
     result: dict[str, Any] = {
         "command": "python -m benchmarks.ranks_overhead",
-        "settings": {"ranks": RANKS, "batch": BATCH, "parameters": 26_010, "turns": TURNS, "threads": 1, "seed": 0},
+        "settings": {
+            "ranks": RANKS,
+            "batch_of_a_rank": BATCH,
+            "parameters": 26_010,
+            "turns": TURNS,
+            "threads": 1,
+            "seed": 0,
+        },
         "versions": description() | {"torch": torch.__version__, "opacus": opacus.__version__},
         "limit": LIMIT,
     }

@@ -195,7 +195,8 @@ class Sampling:
                 f"Opacus' epsilon after {steps} steps, {opacus} at delta={delta:g}, assumes Poisson sampling, not this "
                 f"data loader, {truth}: it is {own}."
             )
-        warnings.warn(f"{said} bayesdp accounts what is drawn.", SamplingWarning, stacklevel=4)
+        where_watch_was_called = 4
+        warnings.warn(f"{said} bayesdp accounts what is drawn.", SamplingWarning, stacklevel=where_watch_was_called)
 
     def _compare_with_opacus(self) -> None:
         if self.differs_from_opacus:

@@ -25,12 +25,10 @@ that of its base class is refused where PyTorch calls the hook for both.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, Self, cast
 
-import numpy as np
 import torch
 
 from bayesdp.claims import RunClaims
@@ -48,7 +46,7 @@ from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import LedgerOfRankZero
-from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
+from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.untrained import Movement
@@ -262,7 +260,9 @@ class Watch:
             self._live.show()
 
     def _record(self, released: GradientSum) -> None:
-        self._warn_if_changed(released)
+        if self._resumed:
+            warn_if_noise_changed(self.ledger, released)
+        self._resumed = False
         self._recorder.record(released)
 
     def _check_recorded(self, *_: object) -> None:
@@ -319,17 +319,3 @@ class Watch:
             BudgetReachedWarning,
             stacklevel=2,
         )
-
-    def _warn_if_changed(self, released: GradientSum) -> None:
-        """Warn at the first step of a resumed run if its noise changed: Opacus keeps it in no checkpoint."""
-        if self._resumed:
-            last = self.ledger.history.stretches[-1]
-            before = last.noise_multiplier or math.inf
-            now = released.noise_std / released.bound
-            if not np.isclose(before, now, rtol=1e-6):
-                warnings.warn(
-                    f"noise_multiplier={now:g} at the first step after resuming, {before:g} at the last step before: "
-                    "a schedule may have fallen back to its start. What is used is what is accounted.",
-                    stacklevel=2,
-                )
-        self._resumed = False
