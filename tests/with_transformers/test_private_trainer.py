@@ -126,6 +126,7 @@ def test_epsilon_is_logged_and_nothing_without_noise(tmp_path, capsys):
     assert not any("grad_norm" in row or row.get("total_flos") for row in run.state.log_history)
 
 
+@pytest.mark.slow
 def test_training_ends_when_the_budget_is_spent(tmp_path):
     run = private_trainer(
         tmp_path,
@@ -176,7 +177,7 @@ class TestTokens:
         alone = torch.nn.functional.cross_entropy(logits[1], labels[1], label_smoothing=0.2)
         assert smooth[1] == pytest.approx(float(alone), rel=1e-6)
 
-    @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+    @pytest.mark.parametrize("smoothing", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
     def test_a_language_model(self, tmp_path, smoothing):
         torch.manual_seed(0)
         config = GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2, resid_pdrop=0.0)
@@ -215,6 +216,7 @@ class TestRefusals:
         with pytest.raises(InvalidInputError, match="auto_find_batch_size=True"):
             private_trainer(tmp_path, tmp_path / "a", args=arguments(tmp_path, auto_find_batch_size=True))
 
+    @pytest.mark.slow
     def test_a_run_that_fails_leaves_a_whole_ledger(self, tmp_path):
         run = private_trainer(tmp_path, tmp_path / "a")
         run.lr_scheduler, compute = None, run.compute_loss

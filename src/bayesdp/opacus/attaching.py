@@ -288,7 +288,9 @@ def _check_no_checkpoint(optimizer: Any) -> None:
 def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> FlatClipping:
     """Return how an optimizer clips, by its exact class; raise InvalidInputError if that is not known."""
     if not isinstance(optimizer, DPOptimizer):
-        raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
+        wrapped = isinstance(getattr(optimizer, "optimizer", None), DPOptimizer)  # by Accelerate, for instance
+        expected = "the optimizer that make_private returned" + ", not one that is wrapped in another" * wrapped
+        raise refuse("optimizer", type(optimizer).__name__, expected)
     clipping = _CLIPPING.get(type(optimizer))
     if type(optimizer) is SimpleDistributedPerLayerOptimizer:
         raise refuse("clipping", "per_layer", "flat or ghost clipping with several processes")

@@ -5,7 +5,7 @@
     trainer.train()
 
 private_trainer.py  ``PrivateTrainer``: what it does differently from ``Trainer``
-batches.py          a draw in parts that fit into memory, as one step of the Trainer
+whole_draws.py      a draw in parts that fit into memory, as one step of the Trainer
 record_loss.py      the loss of tokens as a mean over records, each of which has its own part
 """
 

@@ -30,8 +30,8 @@ from transformers.trainer_utils import get_last_checkpoint
 from bayesdp.opacus.audit_loss import BatchLoss
 from bayesdp.opacus.framework_run import FrameworkRun
 from bayesdp.run_ledger import Ledger
-from bayesdp.transformers.batches import DrawSplitter, WholeDraw, in_parts, records_of
 from bayesdp.transformers.record_loss import has_token_labels, record_losses
+from bayesdp.transformers.whole_draws import DrawSplitter, WholeDraw, in_parts, records_of
 from bayesdp.validation import refuse
 
 _OF_TRAINER = (
