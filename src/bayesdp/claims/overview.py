@@ -233,8 +233,7 @@ def _left_out(run: Summarised) -> str:
     if no_better := [claim for claim in claims if claim.own_epsilon is not None]:
         parts.append(f"for {_shares(no_better)} of them {_no_better(no_better[0])}.")
     parts += [f"for {_share(claim)} there is no claim, because {claim.reason}." for claim in claims if claim.reason]
-    if skipped := price_of_skipped_steps(run.figures, claims, facts.steps):
-        parts.append(skipped)
+    parts += filter(None, [price_of_skipped_steps(run.figures, claims, facts.steps)])
     return _sentences(parts) or "no share was asked for."
 
 
