@@ -1,5 +1,6 @@
 """The Trainer of Hugging Face: the run is that of Opacus, and all of it is in the ledger."""
 
+import copy
 import json
 from itertools import islice
 
@@ -149,6 +150,16 @@ def test_empty_batches_are_steps(tmp_path):
         private_trainer(tmp_path, ledger, args=args, people=Sentences(40)).train()
         assert ledger.steps == 12
         assert min(len(ledger.private_norms(step)[1]) for step in range(1, 13)) == 0
+
+
+def test_the_first_batch_may_be_empty(tmp_path):
+    args = arguments(tmp_path, per_device_train_batch_size=1, max_steps=1)
+    trainer = private_trainer(tmp_path, Ledger(), args=args, people=Sentences(40))
+    trainer.args = copy.copy(trainer.args)  # as inside train
+    loader = trainer.get_train_dataloader()
+    empty = loader.collate_fn([])
+    assert {name: len(rows) for name, rows in empty.items()} == dict.fromkeys(loader.collate_fn([Sentences(40)[0]]), 0)
+    trainer.watched.close()
 
 
 def test_adapters_of_peft(tmp_path):

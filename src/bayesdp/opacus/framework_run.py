@@ -21,12 +21,14 @@ from typing import Any
 
 import torch
 from opacus import PrivacyEngine
+from opacus.data_loader import CollateFnWithEmpty
 
 from bayesdp import validation
 from bayesdp.claims.budget import declared_budget
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger import check_continues
 from bayesdp.opacus.attaching import watch
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.randomness import Secure
@@ -96,6 +98,7 @@ class FrameworkRun:
             if hasattr(drawn.batch_sampler, "generator"):
                 drawn.batch_sampler.generator = torch.Generator()
                 drawn.batch_sampler.generator.seed()
+        _show_a_record(drawn)
         return hooks, private, drawn
 
     def begin(self, model: Any, optimizer: Any, loader: Any, *, audit: Any, loss: Any) -> Watch:
@@ -176,3 +179,11 @@ class FrameworkRun:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def _show_a_record(loader: Any) -> None:
+    """Let Opacus' collate function see the form of a record, so that the first batch may be empty; draw nothing."""
+    collate = loader.collate_fn
+    if isinstance(collate, CollateFnWithEmpty) and collate.first_batch is None:
+        with borrowed_random_numbers():
+            collate([loader.dataset[0]])
