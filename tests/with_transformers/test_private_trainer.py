@@ -151,6 +151,14 @@ def test_empty_batches_are_steps(tmp_path):
         assert min(len(ledger.private_norms(step)[1]) for step in range(1, 13)) == 0
 
 
+def test_the_first_batch_may_be_empty(tmp_path):
+    args = arguments(tmp_path, per_device_train_batch_size=1, max_steps=2)
+    for _ in range(4):
+        with Ledger() as ledger:
+            private_trainer(tmp_path, ledger, args=args, people=Sentences(1000), audit=None).train()
+            assert ledger.steps == 2
+
+
 def test_adapters_of_peft(tmp_path):
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(target_modules=["query", "value"], r=2, lora_dropout=0.0, task_type="SEQ_CLS")

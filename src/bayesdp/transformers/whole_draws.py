@@ -42,7 +42,7 @@ def in_parts(loader: Any, most: int, optimizer: Any) -> Any:
     return DataLoader(
         loader.dataset,
         batch_sampler=splitter,
-        collate_fn=loader.collate_fn,
+        collate_fn=NothingIfEmpty(loader.collate_fn),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
         worker_init_fn=loader.worker_init_fn,
@@ -51,6 +51,20 @@ def in_parts(loader: Any, most: int, optimizer: Any) -> Any:
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
+
+
+class NothingIfEmpty:
+    """A collate function that gives an empty dictionary for an empty part.
+
+    That of Opacus repeats the form of the batch before it, and fails if the first batch of all is empty.
+    """
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+
+    def __call__(self, items: list[Any]) -> Any:
+        """Return a batch of these records."""
+        return self._collate(items) if items or getattr(self._collate, "rand_on_empty", False) else {}
 
 
 class WholeDraw:
