@@ -113,6 +113,14 @@ def test_the_table_of_modes_names_tests_that_exist():
         assert f"\ndef {test}(" in (ROOT / "tests" / "with_opacus" / file).read_text(), test
 
 
+def test_the_tables_of_scripts_name_tests_that_exist():
+    named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)(?:\[\w+\])?`", (ROOT / "docs" / "scripts.md").read_text())
+    assert len(named) > 25
+    for file, test in named:
+        found = list((ROOT / "tests").rglob(file or "test_*.py"))
+        assert any(f"def {test}(" in path.read_text() for path in found), (file, test)
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
 def test_links_to_files_exist(path):
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
