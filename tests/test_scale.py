@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bayesdp.estimators import records_needed
 from benchmarks.scale import MARKS, PAGE, RESULT, fit, predicted, tables
+
+from bayesdp.estimators import records_needed
 
 ROOT = Path(__file__).parents[1]
 
