@@ -75,7 +75,10 @@ class TestContract:
         """The comparisons below are of one model, data, batches and noise; the adapters differ by round-off."""
         start = np.concatenate([parameter.ravel() for parameter in PROBLEM.parameters])
         assert not np.allclose(finished(adapter).parameters, start)
-        np.testing.assert_allclose(finished(adapter).parameters, finished(REFERENCE).parameters, rtol=1e-9, atol=1e-12)
+        closeness = ADAPTERS[adapter].closeness
+        np.testing.assert_allclose(
+            finished(adapter).parameters, finished(REFERENCE).parameters, rtol=closeness, atol=1e-3 * closeness
+        )
 
     def test_every_step_has_the_settings_of_the_run(self, adapter: str) -> None:
         steps = finished(adapter).ledger.stored_steps()
@@ -139,7 +142,8 @@ class TestContract:
         run.train(3)
         assert ledger.steps == len(updates) == 3
         assert np.isfinite(run.parameters).all()
-        assert np.count_nonzero(ledger.private_norms(3)[1] == 0) == 1
+        charged = {"zero": 0.0, "clip": PROBLEM.clip}[run.broken_norm]
+        assert np.count_nonzero(ledger.private_norms(3)[1] == charged) == 1
 
     def test_a_refused_step_records_nothing_and_releases_nothing(self, adapter: str) -> None:
         ledger, (updates, at_update) = Ledger(), counter()
