@@ -34,6 +34,7 @@ _READ = {
     "rescale_to_unit_norm",
     "return_norms",
 }
+_DOWN = 1 - 2.0**-50  # more than two products of floats lose
 _IDENTITY: Any = jax_privacy.clipped_grad.__kwdefaults__["pre_clipping_transform"]
 
 
@@ -70,6 +71,8 @@ class ClippedGradient:
         if "l2_clip_norm" not in clipping and callable(clipping.get("fun")):  # inside what adds a batch axis of size 1
             clipping = _closed_over(clipping["fun"])
         gradient = _closed_over(clipping.get("fun"))
+        if gradient.keys() == {"fun"}:  # inside what returns an empty aux beside a plain gradient
+            gradient = _closed_over(gradient["fun"])
         if not clipping.keys() >= _READ:
             raise refuse("grad_fn", grad_fn, "a callable of jax_privacy 2.0 to 2.3, whose settings can be read")
         of_gradient = "pre_clipping_transform" in gradient
@@ -103,8 +106,8 @@ class ClippedGradient:
         return self.normalize_by * (self.clips[0] if self.rescaled and len(self.clips) == 1 else 1.0)
 
     def noise_std(self, stddev: float) -> float:
-        """Return the noise in the units of ``contributions``, for ``stddev`` on what the callable returns."""
-        return stddev if self.scale == 1.0 else math.nextafter(stddev * self.scale, 0.0)
+        """Return the noise in the units of ``contributions``, rounded down, for ``stddev`` on what is returned."""
+        return stddev if self.scale == 1.0 else stddev * self.scale * _DOWN
 
     def contributions(self, norms: Any) -> jax.Array:
         """Return, for norms as the callable returns them, one norm for each record, [b]; NaN stays NaN."""

@@ -139,13 +139,20 @@ class _KerasFit:
         self._train_step, self._make, self._fit = model.train_step, model.make_train_function, model.fit
 
     def attach(self) -> None:
-        """Take the place of the three methods; a function that Keras has made before is made again."""
+        """Take the place of the methods; a function that Keras has made before is made again."""
         self._model.train_function = None
-        self._model.make_train_function = self._make_train_function
-        self._model.fit = self._watched_fit
+        self._model.make_train_function, self._model.fit = self._make_train_function, self._watched_fit
+        self._watched.at_close = self.detach
+
+    def detach(self) -> None:
+        """Leave the model as it was before ``attach``."""
+        self._model.train_function = None
+        self._model.make_train_function, self._model.fit = self._make, self._fit
 
     def _watched_fit(self, *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(self._fit).bind_partial(*args, **kwargs).arguments
+        # The class knows the names; the signature of what make_private has put into the model lacks the first.
+        given = dict(inspect.signature(type(self._model).fit).bind_partial(self._model, *args, **kwargs).arguments)
+        del given["self"]
         if not self._free:
             _check_passes(given)
         import keras

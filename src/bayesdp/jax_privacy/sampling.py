@@ -21,7 +21,7 @@ class SamplingWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Epochs:
-    """Batches without Poisson sampling: of each ``batches`` batches, counted from the first, a record is in at most one.
+    """Batches without Poisson sampling: a record is in at most one of each ``batches`` batches in turn.
 
     That is what a loader does that goes through the data once an epoch, shuffled or not: ``batches`` is then the number
     of batches of an epoch. ``Epochs(1)`` promises nothing: a record may be in every batch. There is no amplification by

@@ -91,6 +91,8 @@ class Watch:
         "Stands for the ``grad_fn`` that was given to ``watch``."
         self.privatizer = optax.GradientTransformation(privatizer.init, self._add_noise)
         "Stands for the privatizer that was given to ``watch``."
+        self.at_close: Callable[[], None] | None = None
+        "Called once when the run is closed."
         self.compilations = 0
         "How many programs ``jit`` has traced: one for each shape of a batch, two with ``every`` above 1."
         self.gradient = gradient
@@ -128,6 +130,9 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching; the ledger is closed too if ``watch`` created it. A second call does nothing."""
+        if self.at_close is not None:
+            at_close, self.at_close = self.at_close, None
+            at_close()
         if self.ledger.closed:
             return
         self.settle()
