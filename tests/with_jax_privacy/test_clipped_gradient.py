@@ -116,10 +116,10 @@ def test_norms_before_a_transformation_would_understate():
 
 def test_what_clipped_grad_did_not_return_is_refused():
     for other in (jax.grad(loss), jax.jit(clipped()), None):
-        with pytest.raises(InvalidInputError, match="expected what jax_privacy.clipped_grad returned, before jax.jit"):
+        with pytest.raises(InvalidInputError, match=r"expected what jax_privacy.clipped_grad returned, before jax.jit"):
             ClippedGradient.of(other)
     unknown = clipping.BoundedSensitivityCallable(lambda *_: None, 1.0, True)
-    with pytest.raises(InvalidInputError, match="whose settings can be read"):
+    with pytest.raises(InvalidInputError, match=r"whose settings can be read"):
         ClippedGradient.of(unknown)
 
 

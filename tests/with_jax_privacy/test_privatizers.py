@@ -44,7 +44,7 @@ def test_band_mf_with_one_band_is_independent_noise():
     assert noise_stddev(privatizer, 30) == 2.0
     run = watched(privatizer=privatizer, batches=poisson(0.1, 30))
     assert run.ledger.steps == 0
-    with pytest.raises(InvalidInputError, match="noising_matrix"):  # nobody knows for how many steps
+    with pytest.raises(InvalidInputError, match=r"noising_matrix"):  # nobody knows for how many steps
         noise_stddev(privatizer, None)
 
 

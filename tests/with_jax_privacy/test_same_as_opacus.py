@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("opacus", reason="Opacus is not installed here")
-
 from bayesdp import Ledger
 from bayesdp.ledger.exposure_grid import below, round_up
 from contracts.adapter_runs import ADAPTERS, AUDIT_RECORDS, new_problem

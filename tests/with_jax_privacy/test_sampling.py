@@ -57,15 +57,15 @@ def test_strategies_that_are_not_known_are_refused():
 
     for other in (Own(), 0.1, None):
         with pytest.raises(
-            InvalidInputError, match="batches=.* expected a batch selection strategy of jax_privacy, or"
+            InvalidInputError, match=r"batches=.* expected a batch selection strategy of jax_privacy, or"
         ):
             Sampling.of(other)
-    with pytest.raises(InvalidInputError, match="batches=0"):
+    with pytest.raises(InvalidInputError, match=r"batches=0"):
         Epochs(0)
 
 
 def test_a_record_that_may_be_twice_in_a_batch_is_refused():
-    with pytest.raises(InvalidInputError, match="replace=True: expected False"):
+    with pytest.raises(InvalidInputError, match=r"replace=True: expected False"):
         Sampling.of(batch_selection.FixedBatchSampling(batch_size=8, iterations=9, replace=True))
 
 
@@ -75,9 +75,11 @@ def test_batches_that_do_not_fit_the_rate_are_reported(records):
     run = watched(records=records)
     update = run.jit(step_function(run.grad_fn, run.privatizer))
     params, state = start(), run.privatizer.init(start())
-    with pytest.warns(SamplingWarning, match="sample_rate=0.125: the sizes of the batches do not fit Poisson"):
+    with warnings.catch_warnings(record=True, action="always") as said:
         for _ in range(32):
             params, state = update(params, state, *batch(np.arange(32)))
+    (warning,) = [warning for warning in said if warning.category is SamplingWarning]
+    assert "sample_rate=0.125: the sizes of the batches do not fit Poisson sampling" in str(warning.message)
     assert run.ledger.stored_steps()[-1].step.caveats == "sampling-mismatch"
     assert run.claims().everyone.kind == "estimate"
 

@@ -132,7 +132,7 @@ def test_noise_of_a_sum_that_is_added_to_a_mean_is_refused():
         mean = jax.tree.map(lambda value: value / 32, total)
         return run.privatizer.update(mean, state)
 
-    with pytest.raises(InvalidInputError, match="divided by hand gets the noise of another sum"):
+    with pytest.raises(InvalidInputError, match=r"divided by hand gets the noise of another sum"):
         run.jit(update)(start(), run.privatizer.init(start()), *batch(draws(1)[0]))
     assert run.ledger.steps == 0
 
@@ -164,9 +164,9 @@ def test_a_step_that_releases_nothing_is_refused():
 
 def test_a_function_that_is_compiled_already_is_refused():
     run = watched()
-    with pytest.raises(InvalidInputError, match="the function without jax.jit"):
+    with pytest.raises(InvalidInputError, match=r"the function without jax.jit"):
         run.jit(jax.jit(step_function(run.grad_fn, run.privatizer)))
-    with pytest.raises(InvalidInputError, match="out_shardings=.*place arrays with jax.device_put"):
+    with pytest.raises(InvalidInputError, match=r"out_shardings=.*place arrays with jax.device_put"):
         run.jit(step_function(run.grad_fn, run.privatizer), out_shardings=None)
 
 
@@ -178,14 +178,14 @@ def test_steps_inside_of_other_programs_are_refused():
     def several(params, state):
         return jax.lax.scan(lambda carry, _: (update(*carry, *given), None), (params, state), length=3)[0]
 
-    with pytest.raises(InvalidInputError, match="not inside of a loop, a shard_map or another jit"):
+    with pytest.raises(InvalidInputError, match=r"not inside of a loop, a shard_map or another jit"):
         run.jit(several)(start(), state)
-    with pytest.raises(InvalidInputError, match="in the same function compiled by watched.jit"):
+    with pytest.raises(InvalidInputError, match=r"in the same function compiled by watched.jit"):
         jax.jit(update)(start(), state, *given)
     with pytest.raises(InvalidInputError, match=r"steps of watched.jit in a loop of Python"):
         jax.jit(run.jit(update))(start(), state, *given)
     inner = jax.jit(lambda params, x, y: run.grad_fn(params, x, y)[0])
-    with pytest.raises(InvalidInputError, match="in the same function compiled by watched.jit"):
+    with pytest.raises(InvalidInputError, match=r"in the same function compiled by watched.jit"):
         run.jit(lambda params, state, x, y: run.privatizer.update(inner(params, x, y), state))(start(), state, X, Y)
     assert run.ledger.steps == 0
 
@@ -213,13 +213,13 @@ def test_half_precision_gradients_are_refused():
     run = watched()
     update = run.jit(lambda params, state, x, y: run.privatizer.update(run.grad_fn(params, x, y)[0], state))
     half = jax.tree.map(lambda value: value.astype(jnp.bfloat16), start())
-    with pytest.raises(InvalidInputError, match="dtype='bfloat16': expected gradients in float32 or float64"):
+    with pytest.raises(InvalidInputError, match=r"dtype='bfloat16': expected gradients in float32 or float64"):
         update(half, run.privatizer.init(half), X.astype(jnp.bfloat16), Y.astype(jnp.bfloat16))
 
 
 def test_a_sum_in_another_precision_than_its_norms_is_refused():
     run = watched(grad_fn=clipped(dtype=jnp.bfloat16))
-    with pytest.raises(InvalidInputError, match="dtype='bfloat16': expected float32"):
+    with pytest.raises(InvalidInputError, match=r"dtype='bfloat16': expected float32"):
         train(run, 1)
 
 
@@ -229,7 +229,7 @@ def test_a_sum_in_another_precision_than_its_norms_is_refused():
     ids=["one array", "rows of different number", "no rows"],
 )
 def test_audit_records_of_another_form_are_refused(audit):
-    with pytest.raises(InvalidInputError, match="audit="):
+    with pytest.raises(InvalidInputError, match=r"audit="):
         watched(audit=audit)
 
 
@@ -237,7 +237,7 @@ def test_audit_records_of_another_form_are_refused(audit):
 def test_audit_records_unlike_those_trained_on_are_refused(audit):
     """A target of shape (1,) would be broadcast, and give norms of another loss."""
     run = watched(audit=audit)
-    with pytest.raises(InvalidInputError, match="audit=.* expected records like those that are trained on"):
+    with pytest.raises(InvalidInputError, match=r"audit=.* expected records like those that are trained on"):
         train(run, 1)
 
 
@@ -276,7 +276,7 @@ def test_the_plan_is_that_of_the_strategy(tmp_path):
         assert run.ledger.plan[0].steps == 40
         assert run.claims().everyone.kind == "proved"
     assert run.ledger.closed
-    with pytest.raises(LedgerError, match="is closed"):
+    with pytest.raises(LedgerError, match=r"is closed"):
         train(run, 1)
 
 
@@ -295,11 +295,11 @@ def test_checkpoints_and_the_ledger_go_on_together(tmp_path):
 
 def test_what_comes_too_late_for_a_ledger_that_exists_is_refused():
     for options in ({"steps": 3}, {"unit": "person"}):
-        with pytest.raises(InvalidInputError, match="the path of a new ledger"):
+        with pytest.raises(InvalidInputError, match=r"the path of a new ledger"):
             watched(**options)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'loss'"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'loss'"):
         watched(loss=loss)
-    with pytest.raises(InvalidInputError, match="random_draws='no'"):
+    with pytest.raises(InvalidInputError, match=r"random_draws='no'"):
         watched(random_draws="no")
 
 

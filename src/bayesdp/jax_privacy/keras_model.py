@@ -160,7 +160,7 @@ class _KerasFit:
         callbacks = given.get("callbacks")
         begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: self._watched.begin_epoch())
         if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(begin)
+            callbacks.callbacks.append(begin)
         else:
             listed = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
             given["callbacks"] = [begin, *listed]
@@ -238,7 +238,7 @@ class _StandIn:
 
 def _check_passes(given: dict[str, Any]) -> None:
     """Raise unless ``fit`` goes through arrays once an epoch."""
-    leaves = jax.tree.leaves(given.get("x"))
+    leaves = jax.tree.leaves(given.get("x"), is_leaf=lambda part: not isinstance(part, dict | list | tuple))
     if not leaves or not all(isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves):
         expected = "arrays, poisson_sampling_in_fit=True, or watch_keras(batches=Epochs(...)) for other data"
         raise refuse("x", type(given.get("x")).__name__, expected)
