@@ -62,7 +62,7 @@ class ClippedGradient:
     "Whether ``clipped_fun`` returns (value, (something, norms)) and not (value, norms): version 2.0 always does."
 
     @staticmethod
-    def of(grad_fn: object) -> ClippedGradient:
+    def of(grad_fn: Any) -> ClippedGradient:
         """Read a callable; raise InvalidInputError, with what would be right, if its norms cannot be accounted."""
         if not isinstance(grad_fn, BoundedSensitivityCallable):
             raise refuse("grad_fn", grad_fn, "what jax_privacy.clipped_grad returned, before jax.jit")

@@ -136,6 +136,9 @@ class _KerasFit:
         self._model, self._watched, self._keras_api, self._stddev = model, watched, keras_api, stddev
         self._free = free
         "Whether ``fit`` may take any data: batches are Poisson samples, or declared."
+        self._shapes: set[Any] = set()
+        "Shapes of batches for which a step was traced, with audit or without."
+        self._traced_before = False
         self._train_step, self._make, self._fit = model.train_step, model.make_train_function, model.fit
 
     def attach(self) -> None:
@@ -157,7 +160,7 @@ class _KerasFit:
             _check_passes(given)
         import keras
 
-        callbacks = given.get("callbacks")
+        callbacks: Any = given.get("callbacks")
         begin = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: self._watched.begin_epoch())
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.callbacks.append(begin)
@@ -187,6 +190,9 @@ class _KerasFit:
 
     def _step(self, *, audited: bool) -> Any:
         def train_step(state: Any, data: Any) -> Any:
+            shapes = tuple(leaf.shape for leaf in jax.tree.leaves(data))
+            self._traced_before = shapes in self._shapes
+            self._shapes.add(shapes)
             with self._watched.tracing() as trace, self._stand_ins():
                 logs, state = self._train_step(state, data)
             return {**logs, _NORMS: self._watched.norms_of(trace, "train_step", audited=audited)}, state
@@ -219,6 +225,8 @@ class _KerasFit:
     def _privatizer(self, *, stddev: float, **_: Any) -> Any:
         if not math.isclose(stddev, self._stddev, rel_tol=1e-9):
             raise refuse("stddev", stddev, f"{self._stddev!r}, which DPKerasConfig gave when the model was watched")
+        if not self._traced_before:  # it draws a key from NumPy, and so changes in which order Keras shuffles
+            noise_addition.gaussian_privatizer(stddev=stddev)
         return self._watched.privatizer
 
 

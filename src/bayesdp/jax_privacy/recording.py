@@ -136,8 +136,10 @@ class EpochSteps:
         else:
             if self._settled:  # what the ledger says about audit records no longer holds
                 self._ledger.amend(self._number)
-            together = audit is not None and self._largest is not None
-            self._largest = np.maximum(self._largest, audit.values) if together else None
+            if audit is None or self._largest is None:
+                self._largest = None
+            else:
+                self._largest = np.maximum(self._largest, audit.values)
         self._settled = False
         self._left = (self._left or self._sampling.batches) - 1
         self._batch.append(batch.values)

@@ -48,7 +48,7 @@ class Sampling:
     "The number of batches that the strategy draws, if it says so."
 
     @staticmethod
-    def of(selection: object) -> Sampling:
+    def of(selection: Any) -> Sampling:
         """Return the law of a batch selection strategy of JAX Privacy, or of ``Epochs``.
 
         Poisson sampling is ``CyclicPoissonSampling`` without truncation and with one group. Of any other strategy only
