@@ -10,9 +10,6 @@ from jax_privacy import keras_api
 from bayesdp import InvalidInputError, Ledger
 from bayesdp.jax_privacy import Epochs, SamplingWarning, watch_keras
 
-# Keras says this of its own variables
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
-
 RECORDS, BATCH, STEPS = 320, 64, 30
 _values = np.random.default_rng(0)
 X = _values.standard_normal((RECORDS, 5)).astype(np.float32)
