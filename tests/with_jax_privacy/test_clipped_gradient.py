@@ -44,6 +44,18 @@ def test_exposures_are_those_of_what_is_released(given):
         assert float(read.norms(output)[0]) == pytest.approx(raw_norms(start(), *one)[0], rel=1e-5)
 
 
+@pytest.mark.parametrize("given", [settings(), settings(microbatch_size=32), settings(keep_batch_dim=False)])
+def test_norms_of_a_batch_come_with_what_the_callable_returns(given):
+    grad_fn = clipped(return_values=True, **given)
+    read, padding = ClippedGradient.of(grad_fn), jnp.arange(len(X)) >= 200
+    output, norms = read.of_batch(start(), X, Y, is_padding_example=padding)
+    expected = grad_fn(start(), X, Y, is_padding_example=padding)
+    assert jax.tree.structure(output) == jax.tree.structure(expected)
+    for leaf, other in zip(jax.tree.leaves(output), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(leaf, other)
+    np.testing.assert_allclose(norms[:200], raw_norms(start(), X, Y)[:200], rtol=1e-5)
+
+
 @pytest.mark.skipif(not CAN_CLIP_LAYERS, reason="this version of JAX Privacy clips all layers together")
 @pytest.mark.parametrize("rescaled", [False, True])
 def test_layers_that_are_clipped_apart(rescaled):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import jax_privacy
 from jax_privacy.clipping import BoundedSensitivityCallable
 
+from bayesdp.jax_privacy.norms_of_clipping import with_squares
 from bayesdp.validation import refuse
 
 _READ = {
@@ -60,6 +61,8 @@ class ClippedGradient:
     "Whether ``clipped_grad`` made it (norms are in ``grad_norms``) or ``clipped_fun``."
     nested: bool
     "Whether ``clipped_fun`` returns (value, (something, norms)) and not (value, norms): version 2.0 always does."
+    with_norms: Callable[..., Any] | None = field(default=None, compare=False)
+    "Returns also the norms by which it clips; None if they are those that it returns."
 
     @staticmethod
     def of(grad_fn: Any) -> ClippedGradient:
@@ -88,6 +91,7 @@ class ClippedGradient:
             dtype=clipping["dtype"],
             of_gradient=of_gradient,
             nested=bool(clipping["has_aux"]),
+            with_norms=with_squares(function, clipping),
         )
         if not math.isclose(read.clip / read.scale, float(grad_fn.l2_norm_bound), rel_tol=1e-9):
             raise refuse("l2_norm_bound", grad_fn.l2_norm_bound, f"{read.clip / read.scale!r}, which its settings give")
@@ -122,11 +126,31 @@ class ClippedGradient:
         ]
         return jnp.linalg.norm(jnp.stack(parts), axis=0)
 
+    def of_batch(self, *args: Any, **kwargs: Any) -> tuple[Any, jax.Array]:
+        """Return what the callable returns, and what each record contributed at most, [b]: always finite.
+
+        What is not finite contributes nothing: neither a coordinate (before version 2.3), nor any part of a gradient
+        with such a coordinate (since then).
+        """
+        if self.with_norms is None:
+            output = self.function(*args, **kwargs)
+            norms = self.norms(output)
+        else:
+            output, norms = self.with_norms(*args, **kwargs)
+            norms = self._exact(norms)
+        return output, jnp.where(jnp.isfinite(norms), norms, self.clip)
+
     def norms(self, output: Any) -> jax.Array:
-        """Return the contributions [b] of the records in what the callable returned; raise if they are not exact."""
+        """Return the contributions [b] of the records in what the callable returned; raise if they are not exact.
+
+        NaN for a gradient that is not finite.
+        """
         others = output[1]
         norms = others.grad_norms if self.of_gradient else others[1] if self.nested else others
-        contributions = self.contributions(norms)
+        return self._exact(self.contributions(norms))
+
+    def _exact(self, contributions: jax.Array) -> jax.Array:
+        """Return the contributions; raise InvalidInputError if they, or what is summed, are in half precision."""
         wide = (jnp.float32, jnp.float64)
         if contributions.dtype not in wide:
             raise refuse("grad_norms.dtype", str(contributions.dtype), "gradients in float32 or float64: exact norms")

@@ -225,10 +225,7 @@ class Watch:
 
     def _clipped_gradient(self, *args: Any, **kwargs: Any) -> Any:
         """Stand in for the function of ``grad_fn``."""
-        output = self.gradient.function(*args, **kwargs)
-        norms = self.gradient.norms(output)
-        # Versions differ in what is left of a gradient that is not finite: at most the clip bound.
-        norms = jnp.where(jnp.isfinite(norms), norms, self.gradient.clip)
+        output, norms = self.gradient.of_batch(*args, **kwargs)
         padding = kwargs.get("is_padding_example")
         if padding is not None:
             norms = jnp.where(padding, -1.0, norms)
