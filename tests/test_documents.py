@@ -49,7 +49,7 @@ STATEMENT = (
 PRINTS = {
     "README.md": (*STATEMENT, "digits.ledger", "report.html"),
     "opacus.md": (*STATEMENT, "digits.ledger"),
-    "jax-privacy.md": (STATEMENT[0], "run.ledger", "epochs.ledger"),
+    "jax-privacy.md": (*STATEMENT, "run.ledger", "epochs.ledger"),
 }
 """What the blocks of a document print, and the files that they leave: whoever follows it gets the statement."""
 NEEDS = {"jax-privacy.md": "jax_privacy"}
