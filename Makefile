@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Programs that the tests start need not be compiled each time, also where the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-slow test-pythons bench coverage storm docs lint format clean
+.PHONY: setup demo test test-slow test-pythons test-engines bench bench-engines coverage storm docs lint format clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -34,6 +34,20 @@ test-slow: setup
 # Rooms that need no PyTorch, on the newer Pythons that this machine has.
 test-pythons:
 	.ci/pythons
+
+# Everything with JAX Privacy, in an environment of its own; writes results/engines.json.
+ENGINES := .venv-engines
+$(ENGINES)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(ENGINES)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[keras,opacus,report]' --group engines
+	touch $@
+
+test-engines: $(ENGINES)/.installed
+	$(ENGINES)/bin/python -m benchmarks.engines
+
+bench-engines: $(ENGINES)/.installed
+	$(ENGINES)/bin/python -m benchmarks.jax_overhead
 
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
@@ -70,4 +84,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv site demo
+	rm -rf .venv .venv-engines site demo

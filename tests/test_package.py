@@ -57,6 +57,20 @@ except ImportError as error:
     assert python(code) == expected
 
 
+def test_jax_privacy_that_is_missing_is_named_with_the_extra_to_install():
+    code = """
+import sys; sys.modules['jax_privacy'] = None
+import bayesdp
+print(hasattr(bayesdp, 'jax_privacy'), 'jax_privacy' in bayesdp.__all__)
+try:
+    import bayesdp.jax_privacy
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+    expected = "MissingLibraryError jax_privacy=missing: bayesdp.jax_privacy needs pip install 'bayesdp[jax]'."
+    assert python(code) == f"False False\n{expected}"
+
+
 @pytest.mark.skipif(find_spec("opacus") is None, reason="Opacus is not installed here")
 def test_opacus_is_there_when_it_is_asked_for():
     assert python("import bayesdp; print(hasattr(bayesdp, 'opacus'), callable(bayesdp.opacus.watch))") == "True True"

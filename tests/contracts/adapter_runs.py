@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -89,7 +90,7 @@ class Problem:
         return replace(self, audit_inputs=inputs)
 
 
-def new_problem(seed: int = 0) -> Problem:
+def new_problem(seed: int = 0, epochs: int = EPOCHS) -> Problem:
     """Return a problem whose batches and noise are those that Opacus draws from generators seeded with ``seed``."""
     values = np.random.default_rng(seed)
 
@@ -108,7 +109,7 @@ def new_problem(seed: int = 0) -> Problem:
     )
     draws, noise = _generators(seed)
     batches: list[NDArray[np.int64]] = []
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         torch.empty((), dtype=torch.int64).random_(generator=draws)  # a DataLoader seeds its workers first
         for _ in range(BATCHES):
             batches.append((torch.rand(RECORDS, generator=draws) < empty.sample_rate).nonzero()[:, 0].numpy())
@@ -129,6 +130,11 @@ class AdapterRun(ABC):
     ``ledger`` is where the adapter records; None runs the same training without the adapter. ``at_update`` must be
     called at the moment when the framework applies an update, before any parameter changes.
     """
+
+    closeness = 1e-9
+    "How much parameters may differ from those of the first adapter, in proportion."
+    broken_norm: Literal["zero", "clip"] = "zero"
+    "What is recorded of a training record whose gradient is not finite: that it contributed nothing, or the most."
 
     @abstractmethod
     def __init__(self, problem: Problem, ledger: Ledger | None, at_update: Callable[[], None]) -> None: ...
@@ -257,3 +263,8 @@ ADAPTERS: dict[str, type[AdapterRun]] = {
     "opacus": OpacusRun,
 }
 """Every adapter, by its name. The first is what the others are compared with."""
+
+if find_spec("jax_privacy") is not None:  # `make test-engines` has it
+    from contracts.jax_privacy_run import JaxPrivacyRun
+
+    ADAPTERS["jax_privacy"] = JaxPrivacyRun
