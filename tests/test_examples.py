@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bayesdp import Ledger
+from bayesdp.recipes import load
 from recipe_data import write_sst2
 from tiny_transformer import phrases, write_transformer
 from warm_programs import Program
@@ -86,23 +88,40 @@ def test_lora_sst2(run, tmp_path, monkeypatch):
     write_transformer(tmp_path / "model")
     write_sst2(tmp_path / "data", phrases(1000), phrases(60, seed=1))
     options = {"data": tmp_path / "data", "model": tmp_path / "model", "output": tmp_path / "out", "keep": "kept.npz"}
-    settings = {"layers": 2, "rank": 2, "steps": 5, "batch": 100, "epsilon": 3, "seed": 0}
+    settings = {"layers": 2, "rank": 2, "steps": 5, "batch": 100, "epsilon": 3, "seed": 0, "words": 4}
+    texts = load("sst2", tmp_path / "data")
+    trained, audited = (sum(len(text.split()) >= 4 for text in part.x) for part in (texts.development, texts.audit))
     arguments = [f"--{name}={value}" for name, value in {**options, **settings}.items()]
     monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments])
     printed = run("lora_sst2.py")
     assert re.match(r"[\d.]+% of 60 test rows correct\.\n", printed)
-    assert "Trained: 5 steps on 500 rows, at delta = 1e-05" in printed
+    assert f"Trained: 5 steps on {trained} rows, at delta = 1e-05" in printed
     assert "Guarantee for everyone: epsilon at most 3 (proved for the plan of 5 steps)" in printed
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.ledger", "run.json", "report.html"}
     figures = json.loads((tmp_path / "out" / "run.json").read_text())
     assert figures["worst_case"]["epsilon"] <= 3
     with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
-        assert (ledger.steps, ledger.audit_records) == (5, 500)
+        assert (ledger.steps, ledger.audit_records) == (5, min(audited, 128))
+        assert ledger.audit_used_for == "the form of the model"
     # Judged by validation rows, with the activations of before: no audit row is looked at.
     monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments, f"--output={tmp_path / 'other'}", "--validate"])
-    assert re.match(r"[\d.]+% of 50 validation rows correct\.\nTrained: 5 steps on 450 rows", run("lora_sst2.py"))
+    judged, fewer = re.match(
+        r"[\d.]+% of (\d+) validation rows.*\nTrained: 5 steps on (\d+) rows", run("lora_sst2.py")
+    ).groups()
+    assert int(judged) == sum(len(text.split()) >= 10 for text in texts.validation.x)
+    assert 0 < int(fewer) < trained - int(judged)
     with Ledger.open(tmp_path / "other" / "run.ledger", write=False) as ledger:
         assert ledger.audit_records == 0
+
+
+def test_validation_rows_of_lora_sst2_are_long_and_share_no_four_words_with_training_rows():
+    pytest.importorskip("peft", reason="the extra transformers is not installed")
+    split = runpy.run_path(str(EXAMPLES / "lora_sst2.py"))["validation_split"]
+    sentence = "the plot is a fine and moving film about nothing"
+    texts = np.array([sentence, "the plot is a", "moving film about nothing", "a fine film", "the plot is dull", "bad"])
+    trained, judged = split(texts, np.array([0, 5]))
+    assert judged.tolist() == [0]
+    assert trained.tolist() == [3, 4]
 
 
 def test_resume_training(run):
