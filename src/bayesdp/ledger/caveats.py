@@ -48,6 +48,9 @@ CAVEATS = {
         "audit",
     ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
+    "independent-answers": Caveat(
+        "whether a client answered in time did not depend on the data of other clients", "nothing"
+    ),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
     "sampling-mismatch": Caveat(
         "records were drawn at the stated rate, although the sizes of the batches contradict it", "everything"
