@@ -21,14 +21,36 @@ client trains with differential privacy itself; in_process.py, a grid without a 
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from bayesdp.optional import needs
 
 with needs("flower", "bayesdp.flower"):
-    import flwr.serverapp as _flwr  # noqa: F401
+    importlib.import_module("flwr.app")
 
-from bayesdp.flower.audit_mod import AuditMod
-from bayesdp.flower.client_draws import FixedSizeClients, PoissonClients
-from bayesdp.flower.in_process import InProcessGrid
-from bayesdp.flower.strategy import PrivateFedAvg
+if TYPE_CHECKING:
+    from bayesdp.flower.audit_mod import AuditMod
+    from bayesdp.flower.client_draws import FixedSizeClients, PoissonClients
+    from bayesdp.flower.in_process import InProcessGrid
+    from bayesdp.flower.strategy import PrivateFedAvg
+
+_HOME = {
+    "AuditMod": "audit_mod",
+    "FixedSizeClients": "client_draws",
+    "InProcessGrid": "in_process",
+    "PoissonClients": "client_draws",
+    "PrivateFedAvg": "strategy",
+}
+"""Where each name comes from. Flower starts a process for every message to a client, which should not wait for what
+only the server needs."""
 
 __all__ = ["AuditMod", "FixedSizeClients", "InProcessGrid", "PoissonClients", "PrivateFedAvg"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bayesdp.flower' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"bayesdp.flower.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

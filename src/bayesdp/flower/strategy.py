@@ -174,7 +174,8 @@ class PrivateFedAvg(Strategy):
         if path.exists():
             return Ledger.open(path)
         plan = Plan(steps=rounds, noise_std=self.noise_std, sample_rate=self.draws.accounted_rate, clip=self.clip)
-        return Ledger.create(path, **{"plan": plan, "audit_ids": audit or None, **self._options})
+        settings: dict[str, Any] = {"plan": plan, "audit_ids": audit or None, **self._options}
+        return Ledger.create(path, **settings)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -236,7 +237,7 @@ class PrivateFedAvg(Strategy):
             return None
         charged: list[float] = []
         for name in ids:
-            known = [norm for norm in norms.get(name, []) if 0 <= norm < float("inf")]
+            known = [norm for norm in norms.get(str(name), []) if 0 <= norm < float("inf")]
             charged.append(max(known, default=self.clip))
             if known and max(known) - min(known) > _SAME * max(known):
                 self._local_draws = True
