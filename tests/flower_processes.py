@@ -49,7 +49,9 @@ class Federation:
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
         )
         (self.folder / "home" / "config.toml").write_text(config)
-        self.start_superlink()
+        place = ("--host", "127.0.0.1", "--port", str(self.port))
+        self._start("flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *place)
+        self._wait(self._listens, 60, "the SuperLink to listen")
         for number in range(self.clients):
             audit = "true" if number >= self.clients - self.audit else "false"
             node = f"partition-id={number} audit={audit}"
@@ -63,21 +65,12 @@ class Federation:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def start_superlink(self) -> None:
-        """Start the SuperLink, on the database that an earlier one left, and wait until it listens."""
-        database = ("--database", str(self.folder / "superlink.db"))
-        place = ("--host", "127.0.0.1", "--port", str(self.port), *database)
-        self.superlink = self._start(
-            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *place
-        )
-        self._wait(lambda: self._listens(), 60, "the SuperLink to listen")
-
     def run(self, **config: object) -> None:
         """Start a run of the app; it goes on after this returns."""
         settings = {"folder": f"'{self.folder / 'run'}'", "clients": self.clients, **config}
         text = " ".join(f"{name}={value}" for name, value in settings.items())
         command = ["flwr", "run", str(APP), "here", "--run-config", text]
-        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=300)
 
     def wait_for_steps(self, steps: int, seconds: float) -> None:
         self._wait(lambda: self.steps() >= steps, seconds, f"{steps} steps in the ledger")
@@ -106,16 +99,6 @@ class Federation:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         return bool(found)
-
-    def kill_superlink(self) -> None:
-        """Kill the SuperLink with everything that it has started."""
-        children = _processes("flower-superexec", f"127.0.0.1:{self.port}")
-        os.killpg(self.superlink.pid, signal.SIGKILL)
-        self.superlink.wait()
-        self.kill_server()
-        for process in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
 
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with open(self.folder / "log.txt", "ab") as log:
