@@ -54,6 +54,7 @@ Profile = Callable[[FloatArray], FloatArray]
 
 _TAIL = 1e-16  # of a step: delta beyond the grid, which becomes an infinite loss
 _INTERVAL, _MOST_POINTS = 1e-4, 1 << 20
+_LEAST_NOISE = 0.1  # below it losses are in the hundreds, and no epsilon is worth computing
 _ORDERS = [*range(2, 65), 80, 96, 128, 160, 192, 224, 256]  # above 256 dp-accounting approximates
 
 
@@ -140,7 +141,7 @@ def step_profiles(noise: float, rate: float, relation: Relation) -> tuple[Profil
 
 def _pld(noise: float, rate: float, steps: int, delta: float, relation: Relation) -> float | None:
     """Return epsilon by privacy loss distributions; None where it is not finite or delta is within round-off."""
-    if delta <= 2 * PLD_ROUND_OFF:
+    if delta <= 2 * PLD_ROUND_OFF or noise < _LEAST_NOISE:
         return None
     profiles = step_profiles(noise, rate, relation)
     largest = max(_support(profile, _TAIL / steps) for profile in profiles)
