@@ -64,6 +64,7 @@ class Federation:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        self.kill_server()  # started by the SuperLink in a session of its own
 
     def run(self, **config: object) -> None:
         """Start a run of the app; it goes on after this returns."""

@@ -1,76 +1,30 @@
 """A server that is killed and started again: no applied round is missing from the ledger."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bayesdp import InvalidInputError, Ledger, LedgerError
+from flower_kills import Kill, kill_storm
 from flower_runs import arrays, grid_of, strategy
-
-ROUNDS = 60
-SERVER = """
-import hashlib, sys, time
-sys.path[:0] = {path!r}
-from pathlib import Path
-from flower_runs import arrays, client_app, grid_of, strategy
-
-folder = Path({folder!r})
-ran = strategy(folder / "run.ledger", checkpoint=folder / "model.npz")
-seen = open(folder / "seen.txt", "a", buffering=1)
-
-def note(node, message):  # what left the server, as a client sees it
-    if "arrays" in message.content:
-        model = hashlib.sha256(message.content["arrays"]["w"].numpy().tobytes()).hexdigest()
-        seen.write(f"{{message.content['config']['server-round']}} {{model}}\\n")
-        time.sleep(0.001)
-    return True
-
-ran.start(grid_of(6, 2, answers=note), arrays(), num_rounds={rounds})
-ran.ledger.close()
-(folder / "done").touch()
-"""
-
-
-def start_server(folder: Path) -> subprocess.Popen:
-    path = [str(Path(__file__).parents[1]), *(entry for entry in sys.path if entry.endswith("src"))]
-    program = SERVER.format(path=path, folder=str(folder), rounds=ROUNDS)
-    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", program], stderr=subprocess.DEVNULL)
 
 
 def test_no_applied_round_is_missing_after_kills(tmp_path):
-    """Three kills here; 20 kills of real processes: benchmarks/flower_kills.py."""
-    random = np.random.default_rng(0)
-    killed = 0
-    while not (tmp_path / "done").exists():
-        server = start_server(tmp_path)
-        until = recorded(tmp_path) + int(random.integers(1, 15)) if killed < 3 else ROUNDS + 1
-        while server.poll() is None and recorded(tmp_path) < until:
-            time.sleep(0.02)
-        if server.poll() is None:
-            os.kill(server.pid, signal.SIGKILL)
-            killed += 1
-        server.wait()
-        lines = [line.split() for line in (tmp_path / "seen.txt").read_text().splitlines() if len(line) > 60]
-        steps = recorded(tmp_path)
-        assert max(int(number) for number, _ in lines) - 1 <= steps
-        assert len({model for _, model in lines}) - 1 <= steps  # the first model was not trained
-    assert killed == 3
-    assert recorded(tmp_path) == ROUNDS
-    assert Ledger.open(tmp_path / "run.ledger", write=False).claims().everyone.kind == "proved"
+    """Three kills here, 20 in benchmarks/flower_kills.py; of real processes: benchmarks/flower_process_kills.py."""
+    kills = kill_storm(tmp_path, kills=3, rounds=30, seed=0)
+    assert len(kills) == 3
+    assert all(kill.models_seen > 0 for kill in kills)
+    assert [kill.missing for kill in kills] == [0, 0, 0]
+    ledger = Ledger.open(tmp_path / "run.ledger", write=False)
+    assert ledger.steps == 30
+    assert ledger.claims().everyone.kind == "proved"
 
 
-def recorded(folder: Path) -> int:
-    try:
-        return Ledger.open(folder / "run.ledger", write=False).steps
-    except LedgerError:
-        return 0
+def test_a_missing_round_would_be_found():
+    assert Kill(steps=3, newest_round_sent=5, models_seen=3).missing == 1
+    assert Kill(steps=3, newest_round_sent=4, models_seen=5).missing == 2
+    assert Kill(steps=3, newest_round_sent=4, models_seen=3).missing == 0
 
 
 def test_a_run_goes_on_with_model_and_ledger(tmp_path):

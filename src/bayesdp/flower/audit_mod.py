@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -92,9 +92,8 @@ def _norms(message: Message, context: Context, call_next: ClientAppCallable, rep
 
 def _for_the_app(message: Message) -> Message:
     """Return a copy of the message without the server's request, which the app may change as it likes."""
-    content = {name: deepcopy(record) for name, record in message.content.items() if name != REQUEST}
-    copied = deepcopy(message)
-    copied.content = RecordDict(content)
+    copied = copy(message)
+    copied.content = RecordDict({name: deepcopy(record) for name, record in message.content.items() if name != REQUEST})
     return copied
 
 

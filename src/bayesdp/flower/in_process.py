@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -74,8 +74,10 @@ class InProcessGrid(Grid):
             name = str(self._sent)
             ids.append(name)
             node = message.metadata.dst_node_id
-            received = deepcopy(message)
+            received = copy(message)
+            received.__dict__["_metadata"] = copy(message.metadata)
             received.metadata.__dict__["_message_id"] = name
+            received.content = deepcopy(message.content)
             try:
                 answer = self._app(received, self._contexts[node])
             except Exception as error:  # a client that fails is an error reply, as in Flower
