@@ -6,7 +6,8 @@ Each writer has a hand of their own (slant, turn, size, weight of the pen), favo
 writers, drawn at random, are audit clients; the others are trained on, with differential privacy for each writer. The
 model is a softmax regression on 14 x 14 pixels; a client takes five full gradient steps, which draw no random numbers.
 Prints and writes results/flower_writers.json: accuracy, the claim for everyone, shares of writers, writers with several
-devices, and what fewer audit clients could have said. The clip bound was chosen on writers of another seed, 0. Noise and draws are seeded: an experiment, not for release. The
+devices, and what fewer audit clients could have said. The clip bound was chosen on writers of another seed, 0.
+Noise and draws are seeded: an experiment, not for release. The
 folder is that of the recipe mnist (BAYESDP_DATA). Needs Flower (make test-flower installs it).
 """
 

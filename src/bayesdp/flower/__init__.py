@@ -15,8 +15,8 @@ audit_mod.py        ``AuditMod``, in the client: an audit client answers with th
 private_sum.py      clipping, the sum, its noise; answers that cannot be used contribute nothing
 run_files.py        the ledger and the model of a run, opened again after a crash
 
-Beside it: flower_dp.py, which accounts Flower's own strategy as it is; local_claims.py, claims that travel where each
-client trains with differential privacy itself; in_process.py, a grid without a network, for experiments and tests.
+Beside it: local_claims.py, claims that travel where each client trains with differential privacy itself; in_process.py,
+a grid without a network, for experiments and tests.
 """
 
 from __future__ import annotations
@@ -33,19 +33,30 @@ if TYPE_CHECKING:
     from bayesdp.flower.audit_mod import AuditMod
     from bayesdp.flower.client_draws import FixedSizeClients, PoissonClients
     from bayesdp.flower.in_process import InProcessGrid
+    from bayesdp.flower.local_claims import ClientClaims, claims_record
     from bayesdp.flower.strategy import PrivateFedAvg
 
 _HOME = {
     "AuditMod": "audit_mod",
+    "ClientClaims": "local_claims",
     "FixedSizeClients": "client_draws",
     "InProcessGrid": "in_process",
     "PoissonClients": "client_draws",
     "PrivateFedAvg": "strategy",
+    "claims_record": "local_claims",
 }
 """Where each name comes from. Flower starts a process for every message to a client, which should not wait for what
 only the server needs."""
 
-__all__ = ["AuditMod", "FixedSizeClients", "InProcessGrid", "PoissonClients", "PrivateFedAvg"]
+__all__ = [
+    "AuditMod",
+    "ClientClaims",
+    "FixedSizeClients",
+    "InProcessGrid",
+    "PoissonClients",
+    "PrivateFedAvg",
+    "claims_record",
+]
 
 
 def __getattr__(name: str) -> Any:
