@@ -55,6 +55,8 @@ PRINTS = {
 @pytest.mark.filterwarnings("ignore::bayesdp.LastLambdaWarning", "ignore:The declared budget allows no further step")
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
+    if path.name == "flower.md":
+        pytest.importorskip("flwr", reason="Flower is not installed; make test-flower runs this page")
     monkeypatch.chdir(tmp_path)
     namespace = {}
     everything = ""
@@ -110,6 +112,19 @@ def test_the_table_of_modes_names_tests_that_exist():
     assert len(named) > 25
     for file, test in named:
         assert f"\ndef {test}(" in (ROOT / "tests" / "with_opacus" / file).read_text(), test
+
+
+def test_the_page_on_flower_says_how_many_audit_clients_shares_need():
+    least, ninety, most = (records_needed(share, 0.01) for share in (0.5, 0.9, 0.99))
+    sentence = f"half of all clients needs {least} of them, about 90 % needs {ninety}, and about 99 % needs {most}"
+    assert sentence in (ROOT / "docs" / "flower.md").read_text()
+
+
+def test_the_table_of_flower_names_tests_that_exist():
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs" / "flower.md").read_text())
+    assert len(named) > 8
+    for file, test in named:
+        assert f"\ndef {test}(" in (ROOT / "tests" / "with_flower" / file).read_text(), test
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
