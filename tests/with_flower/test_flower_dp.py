@@ -25,18 +25,23 @@ def released(updates, weights, sampled):
 
 def influence(weights, sampled):
     """How far the first client can move the model, from nothing to an update at the clip bound."""
-    others = [np.zeros(SIZE)] * (len(weights) - 1)
-    there, nothing = np.eye(SIZE)[0] * CLIP, np.zeros(SIZE)
+    others = [np.full(SIZE, 1e-9)] * (len(weights) - 1)  # not 0: see below
+    there, nothing = np.eye(SIZE)[0] * CLIP, np.full(SIZE, 1e-9)
     return np.linalg.norm(released([there, *others], weights, sampled) - released([nothing, *others], weights, sampled))
 
 
 def test_noise_is_scaled_for_a_mean_over_equal_clients():
-    assert influence([1, 1, 1, 1], sampled=4) == pytest.approx(CLIP / 4)
+    assert influence([1, 1, 1, 1], sampled=4) == pytest.approx(CLIP / 4, rel=1e-6)
 
 
 def test_a_client_with_many_examples_moves_the_model_further_than_the_noise_covers():
-    assert influence([97, 1, 1, 1], sampled=4) == pytest.approx(0.97 * CLIP)
+    assert influence([97, 1, 1, 1], sampled=4) == pytest.approx(0.97 * CLIP, rel=1e-6)
 
 
 def test_a_client_moves_the_model_further_when_others_drop_out():
-    assert influence([1, 1], sampled=4) == pytest.approx(CLIP / 2)
+    assert influence([1, 1], sampled=4) == pytest.approx(CLIP / 2, rel=1e-6)
+
+
+def test_a_client_that_changes_nothing_stops_the_server():
+    with pytest.raises(ZeroDivisionError):
+        released([np.zeros(SIZE), np.ones(SIZE)], [1, 1], sampled=2)
