@@ -17,7 +17,7 @@ $(BIN)/python:
 
 # --group reads [dependency-groups] of pyproject.toml
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,arrow,figures]' --group test --group lint --group docs
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,arrow,figures,lightning,transformers,tensorboard,mlflow,wandb]' --group test --group lint --group docs
 	touch $@
 
 demo: setup
@@ -53,6 +53,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.guarantees
 	$(BIN)/python -m benchmarks.budgets
 	$(BIN)/python -m benchmarks.opacus_overhead
+	$(BIN)/python -m benchmarks.ranks_overhead
+	$(BIN)/python -m benchmarks.parameters_scale
+	$(BIN)/python -m benchmarks.audit_cost
 	$(BIN)/python -m benchmarks.linear_probe
 	$(BIN)/python -m benchmarks.report
 
@@ -63,6 +66,7 @@ coverage: setup
 # 200 killed writers and 1,000 damaged files; a few minutes.
 storm: setup
 	$(BIN)/python -m benchmarks.ledger_storm
+	$(BIN)/python -m benchmarks.ranks_storm
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

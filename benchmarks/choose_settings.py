@@ -23,7 +23,7 @@ import numpy as np
 from bayesdp.randomness import Seeded
 from bayesdp.recipes.catalogue import RECIPES, Choice, NetworkChoice, ProbeChoice, VariationalChoice
 from bayesdp.recipes.datasets import Dataset, load
-from bayesdp.recipes.features import EXTRACTORS, extract
+from bayesdp.recipes.features import extract, find_extractor
 from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.run_ledger import Ledger
 from benchmarks.machine import description
@@ -33,7 +33,12 @@ WITHIN = 0.02
 
 
 def probes(
-    target: float, directions: int, steps: list[int], rates: list[float], shapes: list[tuple[float, float]]
+    target: float,
+    directions: int,
+    steps: list[int],
+    rates: list[float],
+    shapes: list[tuple[float, float]],
+    clip: float = 0.02,
 ) -> list[Choice]:
     """``shapes``: part of the budget for the shape, and least variance."""
     return [
@@ -41,7 +46,7 @@ def probes(
             target_epsilon=target,
             directions=directions,
             steps=step,
-            clip=0.02,
+            clip=clip,
             learning_rate=rate,
             shape=shape,
             floor=floor,
@@ -79,15 +84,16 @@ GRIDS: dict[str, list[list[Choice]]] = {
     ],
     "abalone": [regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0])],
     "adult": [regressions(0.06, [20, 30], [2.0, 3.0], [1.0, 2.0])],
+    "sst2": [probes(1.0, 0, [40, 80], [30.0, 60.0], [(0.1, 0.5), (0.2, 0.3)], clip=0.1)],
     "digits": [networks(3.0, [10, 20, 40], [0.25, 0.5, 1.0, 2.0], [1.0, 2.0, 4.0, 8.0])],
 }
-SEEDS = {"abalone": 20, "adult": 5, "mnist": 1, "fashion-mnist": 1, "cifar10": 2, "digits": 5}
+SEEDS = {"abalone": 20, "adult": 5, "mnist": 1, "fashion-mnist": 1, "cifar10": 2, "sst2": 1, "digits": 5}
 
 
 def for_choosing(dataset: Dataset) -> Dataset:
-    """The same with validation rows in the place of audit rows, and without either in the development rows."""
+    """The same with validation rows in the place of audit and test rows, and without them in the development rows."""
     held_out = np.zeros(0, np.int64)
-    return replace(dataset, development=dataset.train, audit=dataset.validation, held_out=held_out)
+    return replace(dataset, development=dataset.train, audit=dataset.validation, held_out=held_out, test=None)
 
 
 def judge(dataset: Dataset, choice: Choice, seed: int) -> tuple[float, float]:
@@ -112,7 +118,7 @@ def compare(name: str) -> list[dict[str, Any]]:
     for grid in GRIDS[name]:
         scores: list[list[tuple[float, float]]] = [[] for _ in grid]
         for seed in range(SEEDS[name]):
-            dataset = for_choosing(extract(load(name, seed=seed), EXTRACTORS[RECIPES[name].features]))
+            dataset = for_choosing(extract(load(name, seed=seed), find_extractor(RECIPES[name].features)))
             for number, choice in enumerate(grid):
                 scores[number].append(judge(dataset, choice, seed))
                 print(name, choice, "accuracy {:.4f}, exposure {:.3f}".format(*scores[number][-1]), flush=True)

@@ -64,3 +64,13 @@ def write_images(data, name, train=40, test=30):
             header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
             (data / name / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(header + array.tobytes()))
     return images, {part: classes.astype(np.int64) for part, classes in labels.items()}
+
+
+def write_sst2(data, train, test):
+    """Write texts and classes of both parts; one file has the label first, the other the sentence, as both exist."""
+    (data / "sst2").mkdir(parents=True)
+    for name, (texts, classes), header in (("train", train, "label\tsentence"), ("dev", test, "sentence\tlabel")):
+        pairs = zip(classes, texts, strict=True)
+        lines = [f"{label}\t{text}" if header.startswith("label") else f"{text}\t{label}" for label, text in pairs]
+        content = "\n".join([header, *lines]) + "\n"
+        (data / "sst2" / f"{name}.tsv.gz").write_bytes(gzip.compress(content.encode()))

@@ -108,7 +108,8 @@ def test_commands_print_what_is_shown(document, command, output, tmp_path):
 
 
 def test_the_table_of_modes_names_tests_that_exist():
-    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs" / "opacus.md").read_text())
+    pages = [(ROOT / "docs" / name).read_text() for name in ("opacus.md", "distributed.md")]
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", "".join(pages))
     assert len(named) > 25
     for file, test in named:
         assert f"\ndef {test}(" in (ROOT / "tests" / "with_opacus" / file).read_text(), test
@@ -142,10 +143,19 @@ def test_the_table_of_recipes_is_that_of_the_results(monkeypatch):
     assert all(result["met"] for result in results)
 
 
+def test_the_table_of_sentences_is_that_of_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.sst2 import MARKS, table
+
+    results = json.loads((ROOT / "results" / "sst2.json").read_text())["results"]
+    assert f"{MARKS[0]}\n{table(results)}\n{MARKS[1]}" in (ROOT / "docs" / "recipes.md").read_text()
+    assert results["probe"]["met"]
+
+
 def test_the_page_explains_every_line_of_the_statement():
     gate = Gate(epsilon=1.0, delta=1e-5, share=0.99, gamma=0.01, records=500)
     ledger = Ledger(gate=gate)
-    ledger.step(noise_std=0.1, sample_rate=1.0, clip=1.0, audit=[0.1] * 500)
+    ledger.step(noise_std=0.1, sample_rate=1.0, clip=1.0, audit=[1.1] * 500)
     labels = dict.fromkeys(label for label, _ in ledger.claims(rows=2).overview().lines())
     section = (ROOT / "docs" / "claims.md").read_text().split("## The statement")[1]
     explained = re.findall(r"^\| ([^|]+) \| ", section.split("\n\n`claims")[0], flags=re.MULTILINE)

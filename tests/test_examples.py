@@ -2,11 +2,20 @@
 
 import ast
 import json
+import os
 import re
 import runpy
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from bayesdp import Ledger
+from recipe_data import write_sst2
+from tiny_transformer import phrases, write_transformer
+from warm_programs import Program
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -71,6 +80,31 @@ def test_the_notebook_shows_claims_and_ledger_as_tables(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"digits.ledger", "report.html"}
 
 
+def test_lora_sst2(run, tmp_path, monkeypatch):
+    for library in ("transformers", "peft"):
+        pytest.importorskip(library, reason="the extra transformers is not installed")
+    write_transformer(tmp_path / "model")
+    write_sst2(tmp_path / "data", phrases(1000), phrases(60, seed=1))
+    options = {"data": tmp_path / "data", "model": tmp_path / "model", "output": tmp_path / "out", "keep": "kept.npz"}
+    settings = {"layers": 2, "rank": 2, "steps": 5, "batch": 100, "epsilon": 3, "seed": 0}
+    arguments = [f"--{name}={value}" for name, value in {**options, **settings}.items()]
+    monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments])
+    printed = run("lora_sst2.py")
+    assert re.match(r"[\d.]+% of 60 test rows correct\.\n", printed)
+    assert "Trained: 5 steps on 500 rows, at delta = 1e-05" in printed
+    assert "Guarantee for everyone: epsilon at most 3 (proved for the plan of 5 steps)" in printed
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.ledger", "run.json", "report.html"}
+    figures = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert figures["worst_case"]["epsilon"] <= 3
+    with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
+        assert (ledger.steps, ledger.audit_records) == (5, 500)
+    # Judged by validation rows, with the activations of before: no audit row is looked at.
+    monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments, f"--output={tmp_path / 'other'}", "--validate"])
+    assert re.match(r"[\d.]+% of 50 validation rows correct\.\nTrained: 5 steps on 450 rows", run("lora_sst2.py"))
+    with Ledger.open(tmp_path / "other" / "run.ledger", write=False) as ledger:
+        assert ledger.audit_records == 0
+
+
 def test_resume_training(run):
     with pytest.raises(SystemExit):
         run("resume_training.py")
@@ -83,3 +117,49 @@ def test_stop_at_budget(run):
     printed = run("stop_at_budget.py")
     epsilon = float(re.search(r"Stopped after \d+ steps\. For everyone: epsilon = ([\d.]+) ", printed)[1])
     assert 1.8 < epsilon <= 2.0
+
+
+def check_several_processes(printed, folder):
+    assert printed.count("2 ranks, 30 steps in the ledger.") == 1
+    assert printed.count("Guarantee for everyone: epsilon at most ") == 1
+    assert {path.name for path in folder.iterdir()} == {"ranks.ledger", "report.html"}
+
+
+def test_several_processes(tmp_path):
+    """Two processes with the environment that torchrun gives them."""
+    script = EXAMPLES / "several_processes.py"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    ranks = [
+        Program(code=code, env=dict(os.environ) | group | {"RANK": str(rank)}, cwd=tmp_path, warn=False)
+        for rank in range(2)
+    ]
+    assert [rank.wait() for rank in ranks] == [0, 0], [rank.printed[1] for rank in ranks]
+    check_several_processes("".join(rank.printed[0] for rank in ranks), tmp_path)
+    assert "steps" not in ranks[1].printed[0]
+
+
+@pytest.mark.slow
+def test_several_processes_under_torchrun(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*torchrun, str(EXAMPLES / "several_processes.py")], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    check_several_processes(ended.stdout, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "library"),
+    [("with_lightning.py", "lightning"), ("with_trainer.py", "transformers"), ("with_accelerate.py", "accelerate")],
+)
+def test_frameworks(run, tmp_path, script, library):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    printed = run(script)
+    everyone = re.search(r"Guarantee for everyone: epsilon at most [\d.]+ \(proved for the plan of \d+ steps", printed)
+    assert everyone, printed
+    assert "people whose data was not used" in printed
+    assert (tmp_path / "report.html").exists()

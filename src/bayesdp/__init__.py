@@ -19,7 +19,7 @@ _LISTED = re.findall(
 )
 _HOME: dict[str, str] = {name: module for module, name in _LISTED}
 """The module from which each public name comes."""
-_ADAPTERS = ("opacus", "flower")
+_ADAPTERS = ("opacus", "lightning", "transformers", "flower")
 """Submodules that need a framework: attributes only where it is installed, and never imported by ``*``."""
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -17,6 +17,10 @@ class LiveText(Protocol):
         """Return the text for now; ``last`` asks for the one that stays when the work has ended."""
         ...
 
+    def advice(self) -> str:
+        """Return what is to be said once, above the text; empty if there is nothing."""
+        ...
+
 
 NamedProgress = Callable[[Sequence[Any], str | LiveText], Iterable[Any]]
 """A progress bar around items with a text beside it."""

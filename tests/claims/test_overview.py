@@ -43,8 +43,10 @@ def claims(request):
 
 def test_it_is_about_ten_lines(claims):
     lines = claims.statement().splitlines()
-    assert len(lines) <= 11
     assert str(claims) == claims.statement()
+    assert lines[0].startswith("Advice: ") == (claims.advice is not None)
+    lines = lines[claims.advice is not None :]
+    assert len(lines) <= 11
     assert [line.split(":")[0] for line in lines[:2]] == ["Trained", "Guarantee for everyone"]
 
 

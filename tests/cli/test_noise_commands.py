@@ -88,7 +88,8 @@ def test_account(norms):
     assert values["average"]["kind"] == "estimate"
     assert 0 < values["average"]["epsilon"] <= values["worst_case"]["epsilon"]
     text = run(*account(norms, "--all")).stdout
-    assert text.startswith("Trained: ")
+    assert text.startswith("Advice: 52 % of the gradients of audit records are clipped at the clip bound 1, and half ")
+    assert text.splitlines()[1].startswith("Trained: ")
     assert "\n1. For everyone" in text
     assert "On average" in text
     assert text.startswith(run(*account(norms)).stdout.rstrip())

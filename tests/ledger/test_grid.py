@@ -18,10 +18,11 @@ EXPOSURES = st.one_of(
 )
 
 
-def test_version_1_never_changes() -> None:
-    """Files of version 1 mean these exposures by their keys, for ever."""
-    assert grid.VERSION == 1
+def test_versions_never_change() -> None:
+    """Files of versions 1 and 2 mean these exposures by their keys, for ever; version 1 ends at FIRST_ABOVE."""
+    assert grid.KNOWN_VERSIONS == (1, 2)
     assert (grid.LAST, grid.BEYOND, grid.FIRST_OWN) == (12801, 12802, 13312)
+    assert (grid.FIRST_ABOVE, grid.KEYS) == (16384, 24576)
     assert hashlib.sha256(grid.VALUES.astype("<f8").tobytes()).hexdigest() == (
         "c8ba36ae6340744a0c109a4ed92d0528692bb0f125d48a906a391c34a2885365"
     )

@@ -30,7 +30,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(path.resolve().as_uri())
-        self.page.wait_for_selector("#chart-delta .main-svg")
+        self.page.wait_for_selector("#chart-delta .main-svg, #chart-clip .main-svg")
 
     def check(self):
         assert self.said == []

@@ -99,3 +99,37 @@ def test_it_is_shown_on_a_terminal_only(monkeypatch):
         view.end()
         assert stream.getvalue().count("\r\x1b[KStep ") == lines
         assert stream.getvalue().endswith("\n") == bool(lines)
+
+
+def clipped(ledger, steps, records=100):
+    rng = np.random.default_rng(ledger.steps)
+    for _ in range(steps):
+        ledger.step(noise_std=3.0, sample_rate=0.1, clip=1.0, audit=2 + rng.random(records))
+
+
+def test_advice_stands_above_the_line_once(monkeypatch):
+    ledger, clock, stream = Ledger(), Clock(), Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    view = LiveView(ledger, clock=clock)
+    clipped(ledger, 5)
+    view.show()
+    assert view.advice() == ""  # too few steps to say it
+    for _ in range(3):
+        clipped(ledger, 10)
+        clock.now += 1000
+        view.show()
+    view.end()
+    said = stream.getvalue()
+    assert (
+        said.count("\r\x1b[KAdvice: 100 % of the gradients of audit records are clipped at the clip bound 1, so") == 1
+    )
+    assert said.index("Advice") < said.index("Step 15")
+    assert view.advice() + "\n" in said
+
+
+def test_there_is_no_advice_where_few_are_clipped():
+    ledger = Ledger()
+    stepped(ledger, 20, 50)
+    view = LiveView(ledger)
+    view.line()
+    assert view.advice() == ""

@@ -13,7 +13,8 @@ from bayesdp.optional import MissingLibraryError
 from bayesdp.report import write_report
 from bayesdp.report.chart_data import by_delta
 from bayesdp.report.contents import SHARES, report_contents
-from bayesdp.report.page import _json, render
+from bayesdp.report.page import render
+from bayesdp.report.single_file import _json
 from report_runs import small_run
 
 CHARTS = ["shares", "training", "exposure", "delta", "groups"]

@@ -113,15 +113,6 @@ def test_norms_are_those_of_opacus_or_computed(ledger: Ledger, monkeypatch: pyte
     assert watched._clipping._sees_norms is (how == "as it is")
 
 
-def test_half_precision_gradients_are_refused(ledger: Ledger) -> None:
-    data = random_data(200, dtype=torch.bfloat16)
-    run = private_run(dtype=torch.bfloat16, data=data)
-    run.watch(ledger)
-    with pytest.raises(InvalidInputError, match=r"grad_sample\.dtype=torch\.bfloat16"):
-        run.train(most=1)
-    assert ledger.steps == 0
-
-
 def test_gradients_that_are_not_finite_contribute_nothing(ledger: Ledger) -> None:
     """Also if all of them are: what is released is noise."""
     x, y = random_data(200)

@@ -39,21 +39,8 @@ def test_an_optimizer_that_is_not_known_is_refused(ledger: Ledger) -> None:
 
     run = private_run()
     run.optimizer.__class__ = Own
-    with pytest.raises(InvalidInputError, match=r"optimizer='Own': expected one of DPOptimizer, .* on one device"):
+    with pytest.raises(InvalidInputError, match=r"optimizer='Own': expected one of DPOptimizer, "):
         run.watch(ledger)
-
-
-def test_distributed_training_is_refused(ledger: Ledger) -> None:
-    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Parallel
-
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
-    try:
-        run = private_run(Parallel(small_model()))
-        with pytest.raises(InvalidInputError, match="Distributed"):
-            run.watch(ledger)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -128,6 +115,7 @@ def test_training_with_another_optimizer_is_noticed(ledger: Ledger) -> None:
     again.step()
     with pytest.warns(UserWarning, match="Parameters were changed, but no step was recorded"):
         watched.claims()
+    watched.claims()  # and not again
 
 
 def test_closing_leaves_opacus_as_it_was(ledger: Ledger) -> None:

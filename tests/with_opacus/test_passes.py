@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import bayesdp.opacus
-from bayesdp import Gate, Ledger
+from bayesdp import Gate, InvalidInputError, Ledger
 from opacus_runs import FEATURES, Run, audit_norms, batch_norms, private_run, random_data
 
 RECORDS = 40
@@ -82,6 +82,47 @@ def test_an_audit_of_your_own_may_make_both_passes() -> None:
     run.watch(ledger, audit=Norms())
     train(run, *generator, fake=True)
     assert ledger.history.caveats == []
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_loss_of_both_passes_has_the_norms_of_training(passes: int) -> None:
+    """The whole training set is drawn, and is the audit set; training makes ``passes`` passes, the audit two."""
+    data = random_data(RECORDS)[0], torch.ones(RECORDS)
+    run, *_ = discriminator_run()
+    invented = torch.ones(FEATURES)
+
+    def both(model: Any, batch: Any) -> torch.Tensor:
+        real, label = batch
+        output = model(real)[:, 0], model(invented.expand_as(real))[:, 0]
+        losses = [nn.functional.binary_cross_entropy_with_logits(output[0], label, reduction="none")]
+        losses.append(nn.functional.binary_cross_entropy_with_logits(output[1], 0 * label, reduction="none"))
+        return losses[0] + losses[1]
+
+    ledger = Ledger(keep_norms=True)
+    run.watch(ledger, audit=data, loss=both)
+    for real, label in run.loader:
+        run.optimizer.zero_grad()
+        error = loss(run.model(real), label)
+        if passes == 2:
+            error = error + loss(run.model(invented.expand_as(real)), 0 * label)
+        error.backward()
+        run.optimizer.step()
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4) == (passes == 2)
+    assert ledger.history.caveats == ["several-passes"] * (passes == 1)
+
+
+def test_a_private_step_for_generated_samples_is_refused() -> None:
+    """As in loops that update the discriminator for real and for generated samples in turn."""
+    run, generator, _ = discriminator_run()
+    run.loss, ledger = loss, Ledger()
+    run.watch(ledger)
+    real, label = next(iter(run.loader))
+    run.step(real, label)
+    before = run.parameters
+    with pytest.raises(InvalidInputError, match="data_loader='other batches': expected batches that come from"):
+        run.step(generator(torch.randn(len(real), 4)).detach(), 0 * label)
+    assert np.array_equal(run.parameters, before)
+    assert ledger.steps == 1
 
 
 def test_watching_does_not_change_it() -> None:

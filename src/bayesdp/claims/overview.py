@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from bayesdp.cautions import about_delta, about_epsilon
 from bayesdp.claims.claim import NO_BETTER, Claim
+from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.risk import RunRisk
 from bayesdp.claims.shares import FIXED_NORMS, NOT_USED, SAMPLED, ShareClaims
+from bayesdp.claims.skipped_steps import price_of_skipped_steps
 from bayesdp.formatting import confidence, guesses, listed, percent, round_up
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import StoredLedger
@@ -74,11 +76,15 @@ class Summarised(Protocol):
     @property
     def gate(self) -> tuple[Claim, ...]: ...
     @property
+    def advice(self) -> str | None: ...
+    @property
     def facts(self) -> RunFacts: ...
     @property
     def risk(self) -> RunRisk: ...
     @property
     def request(self) -> ClaimRequest: ...
+    @property
+    def figures(self) -> RecordFigures: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +93,7 @@ class Overview:
 
     Attributes:
         stamps: What nobody may overlook, such as NOT FOR RELEASE.
+        advice: What the audit set shows about the clip bound: an estimate, and no claim. None if nothing is to be said.
         trained: Steps, records, delta and unit.
         everyone: What is guaranteed to everyone, or why nothing is.
         guessing: The same in natural frequencies; None if nothing is guaranteed.
@@ -102,6 +109,7 @@ class Overview:
     """
 
     stamps: tuple[str, ...]
+    advice: str | None
     trained: str
     everyone: str
     guessing: str | None
@@ -119,6 +127,7 @@ class Overview:
         """Return (label, sentences) for everything that is said, in the order of a statement."""
         guarantee = " ".join(text for text in (self.everyone, self.guessing, self.anytime) if text)
         named = [
+            ("Advice", self.advice),
             ("Trained", self.trained),
             ("Guarantee for everyone", guarantee),
             ("This run, people whose data was used", self.members),
@@ -138,8 +147,9 @@ class Overview:
 
     def table(self) -> list[tuple[str, str]]:
         """Return the same as lines (name, value) of a table, the guarantee first."""
-        trained, guarantee, *others = self.lines()
-        return [guarantee, trained, *others, *(("Not to be overlooked", stamp) for stamp in self.stamps)]
+        first = ("Guarantee for everyone", "Trained")
+        lines = sorted(self.lines(), key=lambda line: first.index(line[0]) if line[0] in first else len(first))
+        return [*lines, *(("Not to be overlooked", stamp) for stamp in self.stamps)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sentences as plain values for JSON."""
@@ -151,12 +161,13 @@ def overview(claims: Summarised) -> Overview:
     facts, everyone = claims.facts, claims.everyone
     return Overview(
         stamps=((SEEDED,) if facts.seeded else ()) + facts.notes,
+        advice=claims.advice,
         trained=_trained(facts, everyone.delta),
         everyone=_everyone(everyone, claims.worst_case.basis, facts),
         guessing=_guessing(claims),
         anytime=_anytime(claims.anytime),
         members=_members(claims) if claims.members else None,
-        left_out=_left_out(claims.shares, facts) if facts.audit_records else NO_AUDIT_SET,
+        left_out=_left_out(claims) if facts.audit_records else NO_AUDIT_SET,
         estimate=_estimate(claims.shares, everyone) if claims.shares else None,
         several_rows=_several_rows(claims),
         gate=claims.gate[0].headline(with_kind=True) if claims.gate else None,
@@ -207,8 +218,8 @@ def _anytime(claim: Claim | None) -> str | None:
     return f"However steps and settings were chosen, epsilon is at most {round_up(claim.epsilon)} for this run."
 
 
-def _left_out(pairs: Sequence[ShareClaims], facts: RunFacts) -> str:
-    claims = [pair.ex_post for pair in pairs]
+def _left_out(run: Summarised) -> str:
+    claims, facts = [pair.ex_post for pair in run.shares], run.facts
     parts: list[str] = []
     if sure := _distinct([claim for claim in claims if _sure(claim)]):
         figures = [f"{_share(claim)} at most {round_up(claim.epsilon)}" for claim in sure]
@@ -222,6 +233,7 @@ def _left_out(pairs: Sequence[ShareClaims], facts: RunFacts) -> str:
     if no_better := [claim for claim in claims if claim.own_epsilon is not None]:
         parts.append(f"for {_shares(no_better)} of them {_no_better(no_better[0])}.")
     parts += [f"for {_share(claim)} there is no claim, because {claim.reason}." for claim in claims if claim.reason]
+    parts += filter(None, [price_of_skipped_steps(run.figures, claims, facts.steps)])
     return _sentences(parts) or "no share was asked for."
 
 

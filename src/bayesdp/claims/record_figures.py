@@ -23,6 +23,7 @@ _MIDDLE = 8.0  # the order at which rounding to a few kinds of steps should add 
 _FURTHER = 0.6  # profiles often support an average epsilon smaller than Rényi divergences do, by about this factor
 _COARSER_GRID = 1e-3  # spacing of epsilons, for a table of many deltas
 _EVERY = 4  # of the walk: the epsilons that risk is computed from
+_NEARLY_ALWAYS = 0.9  # of the steps
 
 
 class RecordFigures:
@@ -40,7 +41,8 @@ class RecordFigures:
         precision: Precision | None = None,
         form: Form = "hockey-stick",
     ) -> None:
-        self._ledger, self._delta, self._precision = ledger, delta, precision
+        self._ledger, self._precision = ledger, precision
+        self.delta = delta
         self._form: Form = form
         self.clip_bound = ledger_clip_bound(ledger)
         self.walk = walk(worst_case)
@@ -61,7 +63,7 @@ class RecordFigures:
     @cached_property
     def ex_post(self) -> FloatArray:
         """The ex-post epsilon of every audit record, [m], for somebody who was left out."""
-        return self.ex_post_at(self._delta)
+        return self.ex_post_at(self.delta)
 
     def ex_post_at(self, delta: float) -> FloatArray:
         """Return the ex-post epsilon of every audit record, [m], at any delta."""
@@ -71,11 +73,31 @@ class RecordFigures:
         """Return ex-post epsilons [m] from costs [m, L] that records had at some step, at the mixture's orders."""
         return ex_post_epsilons(costs, delta, self._ledger.mixture, self._form)
 
+    def ex_post_if_always_audited(self) -> FloatArray | None:
+        """Return about what ``ex_post`` would be, [m], had norms been computed at every step; None if they were.
+
+        Costs add up over steps. Of the cost of a record, the steps without norms make up their share of the cost of the
+        clip bound, at which they are charged; what is left belongs to the steps with norms, and is scaled to all steps.
+        An estimate: it takes both kinds of steps to have the same settings on average, and the same norms. None also if
+        fewer than a tenth of the steps are without norms, or all.
+        """
+        share = self._ledger.history.audited_steps / max(self._ledger.steps, 1)
+        if self.clip_bound is None or not 0 < share <= _NEARLY_ALWAYS:
+            return None
+        most = self.clip_bound.mixture_costs(self._ledger.mixture)
+        own = np.maximum(self.costs_out - (1 - share) * most, 0.0) / share
+        return self.ex_post_from(np.minimum(own, most), self.delta)
+
+    @property
+    def audited_steps(self) -> int:
+        """How many steps have norms of audit records; the others are charged at the clip bound."""
+        return self._ledger.history.audited_steps
+
     @cached_property
     def ex_post_in(self) -> FloatArray:
         """The ex-post epsilon that every audit record would have, [m], had it been in the data: hockey-stick form."""
         mixture = self._ledger.mixture_in
-        return ex_post_epsilons(self.mixture_costs(mixture), self._delta, mixture)
+        return ex_post_epsilons(self.mixture_costs(mixture), self.delta, mixture)
 
     @cached_property
     def costs_out(self) -> FloatArray:
@@ -85,7 +107,7 @@ class RecordFigures:
     @cached_property
     def estimates(self) -> FloatArray:
         """The epsilon of every audit record, [m], as if its exposures had been fixed before the run."""
-        renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self._delta)
+        renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self.delta)
         return np.minimum(np.minimum(self._first[0], renyi), self.worst_case)
 
     def estimates_at(self, deltas: Sequence[float]) -> FloatArray:
@@ -111,7 +133,7 @@ class RecordFigures:
         """The worst case's delta at each epsilon of the walk, [G]; 1 without a clip bound."""
         if self.clip_bound is None:
             return np.ones(len(self.walk))
-        return self.clip_bound.deltas(self.walk, self._delta, self._precision)
+        return self.clip_bound.deltas(self.walk, self.delta, self._precision)
 
     def deltas(self, steps: int) -> FloatArray:
         """Return every audit record's delta at the first ``steps`` epsilons of the walk, [m, g]."""
@@ -128,7 +150,7 @@ class RecordFigures:
         while low < high:
             middle = (low + high + 1) // 2
             mean = float(record_deltas(self.costs, CLIP_BOUND_LAMBDAS, self.walk[[middle]]).mean())
-            low, high = (middle, high) if mean <= self._delta else (low, middle - 1)
+            low, high = (middle, high) if mean <= self.delta else (low, middle - 1)
         return int(np.count_nonzero(self.walk >= _FURTHER * self.walk[low]))
 
     def risks(self, fpr: Sequence[float]) -> RecordRisks:
@@ -139,7 +161,7 @@ class RecordFigures:
         if self.unsampled:
             return gaussian_risks(self._exposures, fpr)
         rising = self._first[1][:, self.plausible_points :]
-        return profile_risks(self._risk_epsilons, rising, fpr, self._delta)
+        return profile_risks(self._risk_epsilons, rising, fpr, self.delta)
 
     @property
     def _risk_epsilons(self) -> FloatArray:
@@ -174,6 +196,6 @@ class RecordFigures:
         """Return epsilons [m] at delta, and deltas [m, g] at ``epsilons``: exact without sampling, by PLD otherwise."""
         if self.unsampled:
             exposures = self._exposures
-            return gaussian_epsilon(exposures, self._delta), gaussian_delta(exposures[:, None], epsilons)
-        computed = profiles(self._counts, self._delta, epsilons=epsilons, precision=self._precision)
+            return gaussian_epsilon(exposures, self.delta), gaussian_delta(exposures[:, None], epsilons)
+        computed = profiles(self._counts, self.delta, epsilons=epsilons, precision=self._precision)
         return computed.epsilon, computed.delta

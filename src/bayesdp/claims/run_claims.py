@@ -11,6 +11,7 @@ import numpy as np
 from bayesdp.claims import bayesian
 from bayesdp.claims.average import average_claim
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.clip_advice import clip_sentence
 from bayesdp.claims.everyone import (
     anytime_claim,
     everyone_claim,
@@ -65,6 +66,7 @@ class RunClaims(Sequence[Claim]):
         gate: The claims (record out, record in) of the gate that was declared before the run; empty without a gate.
         private: What was computed from training members; empty unless it was requested.
         risk: What an attacker gets: ``risk.everyone`` and ``risk.share(0.99)``, each a ``RiskClaim``.
+        advice: What the audit set shows about the clip bound, in a sentence; None if there is nothing to advise.
         facts: Steps, records and unit of the run.
         request: What was asked for.
         seal: The seal of the ledger when the claims were made.
@@ -85,6 +87,7 @@ class RunClaims(Sequence[Claim]):
     gate: tuple[Claim, ...]
     private: tuple[Claim, ...]
     risk: RunRisk
+    advice: str | None = field(compare=False, repr=False)
     facts: RunFacts = field(compare=False, repr=False)
     request: ClaimRequest = field(compare=False, repr=False)
     seal: str = field(compare=False, repr=False)
@@ -282,6 +285,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
         private=batches,
         risk=risk,
+        advice=clip_sentence(ledger, figures, risk_gamma),
         facts=RunFacts.of(ledger),
         request=request,
         seal=ledger.seal,

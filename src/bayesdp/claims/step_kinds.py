@@ -7,10 +7,12 @@ proportional to f^{-1/2}, hence cells with equal integrals of f^{1/2}.)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.ledger import StepCounts
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles import ExposureCounts
 from bayesdp.validation import FloatArray
@@ -18,7 +20,19 @@ from bayesdp.validation import FloatArray
 KINDS = 512
 
 
-def exposure_counts(steps: StepCounts, costs: FloatArray, order: float, kinds: int = KINDS) -> ExposureCounts:
+class CountedSteps(Protocol):
+    """How often m records went through each of K kinds of steps: ``ledger.StepCounts``."""
+
+    @property
+    def rates(self) -> FloatArray: ...
+    @property
+    def exposures(self) -> FloatArray: ...
+    @property
+    def records(self) -> int: ...
+    def slices(self) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[Any]]]: ...
+
+
+def exposure_counts(steps: CountedSteps, costs: FloatArray, order: float, kinds: int = KINDS) -> ExposureCounts:
     """Return the counts of all audit records over about ``kinds`` kinds of steps.
 
     ``costs`` [m] are the records' costs at ``order``; they decide which exposures are kept. Formal guarantee: every

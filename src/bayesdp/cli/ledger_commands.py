@@ -1,4 +1,4 @@
-"""Commands that read the ledger of a run: show, claims, verify, compose, report."""
+"""Commands that read the ledger of a run: show, claims, advise, verify, compose, report."""
 
 from __future__ import annotations
 
@@ -102,6 +102,46 @@ def claims(
         )
     words = result.to_markdown(all=all_) if markdown else result.statement(all=all_)
     show_result(_claim_values(ledger, result), words, json_, output, words_to_file=markdown)
+
+
+def advise(
+    ledger: LedgerPath,
+    delta: Delta = 1e-5,
+    gamma: Gamma = 0.01,
+    json_: Json = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Also write a page with the picture to this file.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Print what typical people would lose at other clip bounds that have the same worst case: estimates, no claims.
+
+    Where most gradients are clipped, half of the people lose as much as anyone. The ledger keeps how far above the
+    clip bound audit records were, so that other bounds can be compared without training again.
+
+    Example: bayesdp advise run.ledger -o advice.html
+    """
+    from bayesdp.claims.clip_advice import clip_advice
+    from bayesdp.claims.everyone import guaranteed_worst_case
+    from bayesdp.claims.record_figures import RecordFigures
+    from bayesdp.report.clip_page import clip_words, render_clip_page
+    from bayesdp.run_ledger import Ledger
+    from bayesdp.validation import probability
+
+    delta, gamma = probability("delta", delta), probability("gamma", gamma)
+    if output is not None:
+        from bayesdp.report import check_libraries
+
+        check_libraries()  # before the work
+    with Ledger.open(ledger, write=False) as opened:
+        figures = RecordFigures(opened, delta, guaranteed_worst_case(opened, delta).epsilon)
+        advice = clip_advice(opened, figures, gamma)
+    if output is not None:
+        from bayesdp.whole_file import write_text
+
+        with writing(output):
+            write_text(output, render_clip_page(advice, f"The clip bound of {ledger.name}"))
+    show_result({"ledger": str(ledger), **advice.to_dict()}, clip_words(advice), json_, None)
 
 
 def verify(

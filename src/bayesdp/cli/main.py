@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bayesdp.cli.help_pages import WordyCommand, WordyGroup
-from bayesdp.cli.ledger_commands import claims, compose, report, show, verify
+from bayesdp.cli.ledger_commands import advise, claims, compose, report, show, verify
 from bayesdp.cli.noise_commands import account, calibrate, epsilon
 from bayesdp.cli.training_commands import demo, reproduce, train
 from bayesdp.version import __version__
@@ -28,6 +28,7 @@ _COMMANDS = {
     account: "All claims about a run, from a file of gradient norms.",
     show: "What is in a ledger: steps, noise, rates, exposures.",
     claims: "What may be claimed about a run, from its ledger.",
+    advise: "What another clip bound would do for typical people.",
     verify: "Whether a ledger is complete and unchanged.",
     compose: "One ledger of successive runs on the same people.",
     train: "A private model with a recipe, from raw data to the report.",

@@ -70,7 +70,9 @@ def _with_bar(items: Sequence[Any], what: str | LiveText) -> Iterable[Any]:
                 yield item
                 bar.update(task, advance=1)
                 if live is not None:  # in a row of its own, which is not broken within words
-                    display.update(Group(bar, Text(live.line(), no_wrap=True, overflow="ellipsis")))
+                    rows = [Text(live.line(), no_wrap=True, overflow="ellipsis")]
+                    rows += [Text(live.advice())] if live.advice() else []
+                    display.update(Group(bar, *reversed(rows)))
     finally:
         if live is not None:
             print(live.line(last=True), file=sys.stderr, flush=True)

@@ -18,9 +18,15 @@ from bayesdp.progress import LiveText
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult or digits.", metavar="RECIPE")
+        str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult, sst2 or digits.", metavar="RECIPE")
     ],
     data: Data = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a transformer, for sst2; by default the one that BAYESDP_MODEL names.", metavar="FOLDER"
+        ),
+    ] = None,
     target_epsilon: Annotated[
         float | None,
         typer.Option(
@@ -72,6 +78,7 @@ def train(
 
     options: dict[str, Any] = {
         "data": data,
+        "model": model,
         "target_epsilon": target_epsilon,
         "delta": delta,
         "reproducible": reproducible,

@@ -15,6 +15,7 @@ What comes in
 What is counted
     exposure_grid.py   the exposures that are told apart; others are rounded up to them
     bins.py            an exposure at a sampling rate, and where the exposures of a step go
+    norm_ratios.py     how far above the clip bound norms of audit records were
     histograms.py      counts of every audit record, and the journal of the last steps
     folding.py         from the journal into the histograms
     batches.py         private counts of a batch
@@ -25,6 +26,7 @@ What is read from it
     running_costs.py   costs at one order, kept up to date while steps are recorded
     snapshots.py       costs at about 32 points of a run
     step_counts.py     counts by rate and exposure, for readers who need not know about bins
+    norm_counts.py     the same at another clip bound, for advice
 
 What is on disk
     file.py            the SQLite file: opened, locked, written, closed; whole at every instant, even after kill -9
@@ -46,6 +48,7 @@ from bayesdp.ledger.errors import LedgerError, StorageError
 from bayesdp.ledger.file import LedgerFile, check_not_written
 from bayesdp.ledger.history import Stretch
 from bayesdp.ledger.locking import locked
+from bayesdp.ledger.norm_counts import NormCounts, norm_counts
 from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
 from bayesdp.ledger.position import check_continues, position_of
 from bayesdp.ledger.run_composition import composed_file
@@ -63,6 +66,7 @@ __all__ = [
     "CheckedNorms",
     "LedgerError",
     "LedgerFile",
+    "NormCounts",
     "RunningCosts",
     "StepCounts",
     "StorageError",
@@ -77,6 +81,7 @@ __all__ = [
     "lasting_seal",
     "locked",
     "new_settings",
+    "norm_counts",
     "position_of",
     "verify",
 ]

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.ledger import exposure_grid as grid
+from bayesdp.ledger import norm_ratios
 from bayesdp.ledger.exposure_grid import KeyArray, Keys
 from bayesdp.mechanisms.float_grid import round_to_bits
 from bayesdp.validation import FloatArray
@@ -48,6 +49,11 @@ def rate_numbers_of(bins: BinArray) -> NDArray[np.int64]:
     return (bins >> 16).astype(np.int64)
 
 
+def without_ratios(bins: BinArray) -> BinArray:
+    """Return the bins that costs are read from, [K]: all that a norm above the clip bound says is that it was there."""
+    return (bins & np.uint32(0xFFFF0000)) | norm_ratios.clip_keys(keys_of(bins)).astype(np.uint32)
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of one step: where its exposures are counted."""
@@ -60,6 +66,9 @@ class Place:
     "The key of the clip bound."
     below_clip: int
     "The highest key of exposures below the clip bound."
+    clip: float = math.inf
+    first_ratio: int | None = None
+    "The first key of the clip bound's block of ratios; None if it has none."
 
     def keys(self, norms: FloatArray) -> Keys:
         """Return the key of each norm, [n]; its exposure is at least min(norm, clip) / noise, at most the clip bound's.
@@ -74,11 +83,25 @@ class Place:
         np.copyto(keys, np.uint16(self.clip_key), where=keys > self.below_clip)
         return keys
 
+    def audit_keys(self, norms: FloatArray) -> Keys:
+        """Return the keys of norms of audit records, [m]: as ``keys``, and at the clip bound with their ratio to it."""
+        keys = self.keys(norms)
+        if self.first_ratio is not None:
+            at_clip = np.flatnonzero(keys == self.clip_key)
+            if len(at_clip):
+                with np.errstate(over="ignore"):
+                    ratios = norms[at_clip] / self.clip
+                keys[at_clip] = norm_ratios.rounded_up(ratios) + np.uint16(self.first_ratio)
+        return keys
+
 
 class Bins:
     """The sampling rates and clip bounds of a run so far, in the order of the steps that brought them."""
 
-    def __init__(self, rates: Iterable[float] = (), own: Iterable[float] = ()) -> None:
+    def __init__(self, rates: Iterable[float] = (), own: Iterable[float] = (), *, ratios: bool = True) -> None:
+        """Begin with rates and clip bounds that are known; without ``ratios``, keys are those of grid version 1."""
+        self.ratios = ratios
+        "Whether audit norms above the clip bound keep their ratio to it."
         self.rates = list(rates)
         "Sampling rates by their numbers."
         self.own = list(own)
@@ -96,7 +119,9 @@ class Bins:
             exact = math.frexp(noise_std)[0] == 0.5  # a power of 2: nothing is rounded
             scale = (1.0 if exact else _SCALE_UP) / noise_std
             clip_key, below = self._clip_key(math.inf if clip is None else clip * scale)
-            place = Place(self.number_of_rate(sample_rate), scale, clip_key, below)
+            first_ratio = norm_ratios.first_key(clip_key) if self.ratios else None
+            bound = math.inf if clip is None else clip
+            place = Place(self.number_of_rate(sample_rate), scale, clip_key, below, bound, first_ratio)
             if len(self._places) < 4096:  # a cache: settings may differ at every step
                 self._places[settings] = place
         return place
@@ -104,6 +129,7 @@ class Bins:
     def exposures(self, keys: KeyArray) -> FloatArray:
         """Return the exposure of each key, [K]: no exposure counted under it is larger. Infinite beyond the grid."""
         values = np.concatenate([grid.VALUES, np.array(self.own)])
+        keys = norm_ratios.clip_keys(keys)
         return values[np.where(keys >= grid.FIRST_OWN, keys - grid.FIRST_OWN + len(grid.VALUES), keys)]
 
     def exposures_of(self, bins: BinArray) -> FloatArray:
@@ -125,13 +151,20 @@ class Bins:
     def moved_to(self, other: Bins, bins: BinArray) -> BinArray:
         """Translate ``bins`` [K] of this run into bins of another run, which must know all rates of this one.
 
-        A clip bound that has no key of its own there is rounded up on the grid.
+        A clip bound that has no key of its own there is rounded up on the grid. Ratios of norms to a clip bound stay if
+        it has a block for them there.
         """
         rates = np.array([other.rates.index(rate) for rate in self.rates], np.int64)
         own = np.array([other._clip_key(exposure)[0] for exposure in self.own], np.int64)
-        keys = keys_of(bins)
-        is_own = keys >= grid.FIRST_OWN
-        keys[is_own] = own[keys[is_own] - grid.FIRST_OWN]
+        first = [norm_ratios.first_key(key) if other.ratios else None for key in own.tolist()]
+        blocks = np.array([-1 if key is None else key for key in first], np.int64)
+        given = keys_of(bins)
+        keys = norm_ratios.clip_keys(given)
+        is_own = np.flatnonzero(keys >= grid.FIRST_OWN)
+        number = keys[is_own] - grid.FIRST_OWN
+        place = (given[is_own] - grid.FIRST_ABOVE) % norm_ratios.RATIOS
+        with_ratio = (given[is_own] >= grid.FIRST_ABOVE) & (blocks[number] >= 0)
+        keys[is_own] = np.where(with_ratio, blocks[number] + place, own[number])
         return (keys | rates[rate_numbers_of(bins)] << 16).astype(np.uint32)
 
     @staticmethod
@@ -139,7 +172,8 @@ class Bins:
         """Return the rates and clip bounds of several runs; clip bounds for which no key is left will be rounded up."""
         rates = dict.fromkeys(rate for run in runs for rate in run.rates)
         own = dict.fromkeys(exposure for run in runs for exposure in run.own)
-        return Bins(rates, list(own)[: grid.KEYS - grid.FIRST_OWN])
+        ratios = all(run.ratios for run in runs)
+        return Bins(rates, list(own)[: grid.FIRST_ABOVE - grid.FIRST_OWN], ratios=ratios)
 
     def least_rate(self, number: int) -> float:
         """Return the least that a rate can have been before it was rounded up."""

@@ -47,13 +47,25 @@ CAVEATS = {
         "several for each batch (real and generated samples, for instance)",
         "audit",
     ),
+    "changed-gradients": Caveat(
+        "the gradient of a record was clipped as the backward pass had left it, as in the audit, although the training "
+        "loop changed gradients before the step (a mask, or a mean over augmented copies, for instance)",
+        "audit",
+    ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "independent-answers": Caveat(
         "whether a client answered in time did not depend on the data of other clients", "nothing"
     ),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
+    "low-precision": Caveat(
+        "how gradients were rounded in half precision (autocast) did not depend on the other records of a batch",
+        "everything",
+    ),
     "sampling-mismatch": Caveat(
         "records were drawn at the stated rate, although the sizes of the batches contradict it", "everything"
+    ),
+    "drawn-together": Caveat(
+        "ranks drew their records independently of each other, although they drew the same positions", "everything"
     ),
     "seeded": Caveat(
         "nobody knows the seed of noise and batches. It was set by hand: an experiment, NOT FOR RELEASE",

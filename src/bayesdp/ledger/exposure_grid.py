@@ -6,8 +6,10 @@ number (``mechanisms.float_grid``): it is exact and the same on every machine.
 
 Every node has a key that fits into 16 bits: 0 stands for an exposure of exactly 0, 1 to ``LAST`` for the nodes in
 ascending order, and ``BEYOND`` for everything above the grid, which costs infinity. Keys from ``FIRST_OWN`` up to, but
-not including, ``KEYS`` stand for exposures that are kept exactly, outside the grid: clip bounds (bins.py). A file names
-the ``VERSION`` of its grid; within a version, the meaning of a key never changes.
+not including, ``FIRST_ABOVE`` stand for exposures that are kept exactly, outside the grid: clip bounds (bins.py). Keys
+from there up to, but not including, ``KEYS`` stand for the same exposures, and also say how far above its clip bound a
+norm was (norm_ratios.py). A file names the ``VERSION`` of its grid; within a version, the meaning of a key never
+changes. Version 1 has no keys from ``FIRST_ABOVE`` on, and is otherwise the same.
 
 scipy.sparse is imported inside ``chords``: importing it takes time, and ledgers that only record steps never need it.
 """
@@ -31,13 +33,14 @@ Keys = NDArray[np.uint16]
 KeyArray = NDArray[np.integer]
 """Keys in any integer type."""
 
-VERSION = 1
+VERSION = 2
+KNOWN_VERSIONS = (1, VERSION)
 RESOLUTION = {2.0**-30: 8, 0.25: 9, 0.5: 10, 2.0: 11, 4.0: 10}
 """Bits of the mantissa that are told apart from this exposure on: 2^bits nodes per octave."""
 CHORDS = {2.0**-30: 6, 0.0625: 7, 0.25: 8, 0.5: 9, 1.0: 8}
 """Bits for the ends of chords: fewer are enough, because the error of a chord shrinks with the square of its length."""
 SMALLEST, TOP = 2.0**-30, 8.0
-FIRST_OWN, KEYS = 13 << 10, 1 << 14
+FIRST_OWN, FIRST_ABOVE, KEYS = 13 << 10, 1 << 14, 3 << 13
 
 _FINEST = max(RESOLUTION.values())
 _FIRST = node_below(_FINEST, SMALLEST)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.ledger import packing
-from bayesdp.ledger.bins import BinArray, bins_of, keys_of, rate_numbers_of
+from bayesdp.ledger.bins import BinArray, bins_of, keys_of, rate_numbers_of, without_ratios
 from bayesdp.ledger.exposure_grid import KEYS, Keys, distinct
 
 SLICE = 512
@@ -53,6 +53,15 @@ class Histogram:
         counts = np.zeros((len(distinct_bins), self.counts.shape[1]), np.uint32)
         np.add.at(counts, row, self.counts.astype(np.uint32))
         return Histogram(distinct_bins, counts)
+
+    def without_ratios(self) -> Histogram:
+        """Return the histogram that costs are read from: all norms above a clip bound are counted at it."""
+        bins = without_ratios(self.bins)
+        if np.array_equal(bins, self.bins):
+            return self
+        order = np.argsort(bins, kind="stable")
+        distinct_bins, first = np.unique(bins[order], return_index=True)
+        return Histogram(distinct_bins, np.add.reduceat(self.counts[order], first, axis=0, dtype=np.uint32))
 
     def pack(self, *, tight: bool = False) -> bytes:
         """Return the bytes that the file keeps; ``tight`` takes longer and gives fewer."""
@@ -174,11 +183,19 @@ class AuditHistograms:
 
     def histogram(self, number: int) -> Histogram:
         """Return the counts of the records of a slice in all steps: its own and those of the journal."""
+        return self.with_ratios(number).without_ratios()
+
+    def with_ratios(self, number: int) -> Histogram:
+        """Return the same counts, over bins that also say how far above the clip bound norms were."""
         before = self.slices[number]
         return add_entries(before.histogram(), before.range, self.entries(before.through, self.steps))
 
     def bins(self) -> BinArray:
-        """Return all bins in which some record may have a count, [K] in ascending order."""
+        """Return all bins of ``histogram`` in which some record may have a count, [K] in ascending order."""
+        return np.unique(without_ratios(self.bins_with_ratios()))
+
+    def bins_with_ratios(self) -> BinArray:
+        """Return all bins of ``with_ratios`` in which some record may have a count, [K] in ascending order."""
         folded = [part.bins() for part in self.slices]
         recent = [bins_of(number, distinct(keys)) for number, keys in stacked(self.journal, slice(None))]
         return np.unique(np.concatenate([np.zeros(0, np.uint32), *folded, *recent]))

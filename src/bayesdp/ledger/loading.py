@@ -34,10 +34,12 @@ def load(file: LedgerFile) -> LedgerState:
     """
     with file.reading():
         settings = file.settings()
-        if settings.get("grid") != str(grid.VERSION):
-            raise LedgerError(file.path, f"uses exposure grid {settings.get('grid')}, unknown to this version")
+        version = settings.get("grid")
+        if version not in [str(known) for known in grid.KNOWN_VERSIONS]:
+            raise LedgerError(file.path, f"uses exposure grid {version}, unknown to this version")
         first_hash = chain.first_hash(settings)
-        history = History(first_hash, Bins(*json.loads(settings.get("bins", "[[], []]"))))
+        bins = Bins(*json.loads(settings.get("bins", "[[], []]")), ratios=version != "1")
+        history = History(first_hash, bins)
         audit = AuditHistograms()
         if (records := audit_size(settings)) is not None:
             audit.set_records(records)

@@ -66,7 +66,7 @@ def with_norms(
     ``previous`` is the hash of the step before it, ``place`` where its exposures are counted. Without norms of audit
     records, all of them are charged at the clip bound.
     """
-    keys = None if audit is None else place.keys(audit.values)
+    keys = None if audit is None else place.audit_keys(audit.values)
     journal = None if keys is None else keys.astype("<u2", copy=False).tobytes()
     drawn = None if batch is None else PrivateBatch.of(batch, step.clip, place).pack(place.rate_number)
     norms = pack_norms(audit, batch) if keep_norms else None

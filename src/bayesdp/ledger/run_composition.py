@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.ledger import chain, packing
+from bayesdp.ledger import exposure_grid as grid
 from bayesdp.ledger.batches import PrivateBatch
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.chain import StoredStep
@@ -42,6 +43,7 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
     runs = [run for ledger in ledgers for run in (ledger.composed_of or [_as_run(ledger)])]
     data = next((ledger.data for ledger in ledgers if ledger.data is not None), None)
     mixture = _common([ledger.mixture for ledger in ledgers], WIDE_OUT)
+    bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings = new_settings(
         audit_ids=ids,
         data=data,
@@ -51,8 +53,8 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
         audit_used_for=_audit_uses(ledgers),
         training_records=_common([ledger.training_records for ledger in ledgers], None),
         unit=_common([ledger.unit for ledger in ledgers], "row"),
+        grid_version=grid.VERSION if bins.ratios else 1,
     )
-    bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings |= {
         "composed_of": json.dumps(runs),
         "notes": json.dumps([note] if note else []),
@@ -210,7 +212,7 @@ def _counts(ledger: StoredLedger, records: NDArray[np.int64], history: History) 
     """Return the histogram of some records of a ledger, over the bins of the new history."""
     parts: list[Histogram] = []
     for number in np.unique(records // SLICE).tolist():
-        histogram = ledger.audit.histogram(number)
+        histogram = ledger.audit.with_ratios(number)
         counts = np.zeros((len(histogram.bins), len(records)), histogram.counts.dtype)
         in_slice = records // SLICE == number
         counts[:, in_slice] = histogram.counts[:, records[in_slice] % SLICE]

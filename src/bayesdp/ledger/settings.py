@@ -33,20 +33,21 @@ def new_settings(
     unit: str = "row",
     mixture: OrderMixture = WIDE_OUT,
     mixture_in: OrderMixture = WIDE_IN,
+    grid_version: int = grid.VERSION,
 ) -> dict[str, str]:
     """Check the settings of a new run and return them as text, as they are kept and hashed.
 
     ``bayesdp.Ledger.create`` says what they mean. ``gate``, ``plan`` and ``budget`` are the texts that their
     ``to_json`` gave: the ledger keeps them, and reads from them only how many audit records the gate is about.
     ``mixture`` has the orders at which costs are kept along the run, ``mixture_in`` those for people who were in the
-    data. Raises InvalidInputError for a value that the file cannot hold, and if ids, groups and gate name different
-    numbers of audit records.
+    data; ``grid_version`` says what the keys of exposures mean. Raises InvalidInputError for a value that the file
+    cannot hold, and if ids, groups and gate name different numbers of audit records.
     """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
     settings = {
         "bayesdp": __version__,
-        "grid": str(grid.VERSION),
+        "grid": str(grid_version),
         "run": uuid.uuid4().hex,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "metadata": _json("metadata", dict(metadata or {})),

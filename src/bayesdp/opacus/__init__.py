@@ -10,20 +10,31 @@ Importing this module registers the accountant, so that ``PrivacyEngine(accounta
 The files, in the order in which a step passes through them:
 
 attaching.py          ``watch``: checks what it is given, and begins
+run_names.py          names of new ledgers, numbered if a script is run again
 earlier_steps.py      steps that the engine has counted before the ledger began
 sampling.py           how records come into batches: the sampler's law, compared with what is drawn
-draws.py              which draw a gradient comes from
+draws.py              which draw a gradient comes from; handed_out.py: batches that a loop holds for a while
 watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed about the run
 open_sum.py           the sum that the next step will release: its parts, and whether more follow
 clipping.py           norms, bound and noise, for each way in which Opacus clips; ghost_clipping.py: ghost clipping
 audit.py              norms that held-out records would have had; dry_run.py: whether they mean what they should
+one_by_one.py         norms of audit records one at a time, from any loss
+audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
-recording.py          from a sum of gradients to steps of the ledger
+recording.py          from a sum of gradients to steps of the ledger; budget_check.py: whether the budget allows them
+
+With several processes:
+
+ranks.py              what ranks tell each other; how all of them learn that one failed
+rank_draws.py         how records come to ranks, and whether ranks draw independently; rank_audit.py: shares of audits
+rank_steps.py         one step over all ranks, which rank 0 records
+sharded_clipping.py   models that FSDP2 has sharded; sharded_audit.py: their audit
 
 Beside it: splitting.py, which sets audit records aside; accountant.py, the accountant "bayesdp"; secure.py, noise and
-batches from a cryptographic generator; coupling.py, layers that couple the records of a batch.
+batches from a cryptographic generator; coupling.py, layers that couple the records of a batch; precision.py, gradients
+in half precision; untrained.py, runs that train nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +47,24 @@ with needs("opacus", "bayesdp.opacus"):
 from bayesdp.opacus.accountant import Accountant
 from bayesdp.opacus.attaching import watch
 from bayesdp.opacus.audit import AuditNorms
+from bayesdp.opacus.one_by_one import OneByOne
+from bayesdp.opacus.ranks import RanksError
 from bayesdp.opacus.sampling import SamplingWarning
 from bayesdp.opacus.secure import SecureNoise, SecureSampler
 from bayesdp.opacus.splitting import split_audit
+from bayesdp.opacus.untrained import UntrainedWarning
 from bayesdp.opacus.watched_run import BudgetReachedWarning, Watch
 
 __all__ = [
     "Accountant",
     "AuditNorms",
     "BudgetReachedWarning",
+    "OneByOne",
+    "RanksError",
     "SamplingWarning",
     "SecureNoise",
     "SecureSampler",
+    "UntrainedWarning",
     "Watch",
     "split_audit",
     "watch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
@@ -12,6 +12,7 @@ from bayesdp.claims import RunClaims
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS, worst_case_of_many
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.opacus.ranks import LedgerOfRankZero
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
@@ -89,19 +90,20 @@ class Accountant(IAccountant):
         """Whether a checkpoint was loaded that belongs to a ledger."""
         return self._expected is not None
 
-    def follow(self, ledger: Ledger) -> None:
+    def follow(self, ledger: Ledger | LedgerOfRankZero) -> None:
         """Count the steps of a ledger from now on.
 
-        Raises LedgerError if a checkpoint was loaded whose steps the ledger does not contain.
+        On ranks other than 0, ``ledger`` refuses whatever is asked of it, and so does this accountant. Raises
+        LedgerError if a checkpoint was loaded whose steps the ledger does not contain.
         """
-        if self._expected is not None:
+        if self._expected is not None and isinstance(ledger, Ledger):
             check_continues(ledger, self._expected)
-        self.ledger = ledger
+        self.ledger = cast(Ledger, ledger)
 
     def state_dict(self, destination: Any = None) -> Any:
         """Return the state for a checkpoint: the steps, and which ledger has them."""
         state = super().state_dict(destination)
-        if self.ledger is not None:
+        if isinstance(self.ledger, Ledger):  # which it is not on ranks other than 0
             state[_LEDGER] = position_of(self.ledger)
             state[_ELSEWHERE] = list(self.elsewhere)
         return state
@@ -112,7 +114,7 @@ class Accountant(IAccountant):
         Raises LedgerError, and changes nothing, if the ledger does not contain the steps of the checkpoint.
         """
         expected = (state_dict or {}).get(_LEDGER)
-        if expected is not None and self.ledger is not None:
+        if expected is not None and isinstance(self.ledger, Ledger):
             check_continues(self.ledger, expected)
         super().load_state_dict(state_dict)
         self.history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in self.history]

@@ -9,9 +9,13 @@ from typing import Any, Literal
 from opacus.grad_sample import AbstractGradSampleHooks
 from opacus.optimizers import (
     AdaClipDPOptimizer,
+    DistributedDPOptimizer,
+    DistributedDPOptimizerFastGradientClipping,
     DPOptimizer,
     DPOptimizerFastGradientClipping,
     DPPerLayerOptimizer,
+    FSDPOptimizerFastGradientClipping,
+    SimpleDistributedPerLayerOptimizer,
 )
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
 
@@ -19,6 +23,7 @@ from bayesdp import validation
 from bayesdp.claims.budget import Budget
 from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.stopping import StopWhen
+from bayesdp.loggers import LiveCurves, dashboard
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.audit_measurement import AuditMeasurement
@@ -27,10 +32,19 @@ from bayesdp.opacus.coupling import check_layers
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping
 from bayesdp.opacus.open_sum import check_between_sums
+from bayesdp.opacus.rank_audit import share_of_rank
+from bayesdp.opacus.rank_draws import check_same_data
+from bayesdp.opacus.rank_steps import OverRanks
+from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, RanksError, heard_by_all_ranks
+from bayesdp.opacus.run_names import new_ledger_path
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.sharded_audit import ShardedAuditRecords
+from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
+from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
 from bayesdp.report.live import LiveView
+from bayesdp.report.views import Views
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
 
@@ -39,16 +53,20 @@ _CLIPPING: dict[type, type[FlatClipping]] = {
     DPPerLayerOptimizer: PerLayerClipping,
     AdaClipDPOptimizer: AdaptiveClipping,
     DPOptimizerFastGradientClipping: GhostClipping,
+    DistributedDPOptimizer: FlatClipping,
+    DistributedDPOptimizerFastGradientClipping: GhostClipping,
+    FSDPOptimizerFastGradientClipping: ShardedGhostClipping,
 }
 _DECLARED = ("unit", "audit_ids", "audit_groups", "data", "metadata", "keep_norms", "gate")
 
 
+@heard_by_all_ranks
 def watch(
     model: Any,
     optimizer: Any,
     data_loader: Any,
     *,
-    ledger: Ledger | str | Path,
+    ledger: Ledger | str | Path | None,
     audit: Any = None,
     loss: Any = None,
     every: int = 1,
@@ -56,6 +74,7 @@ def watch(
     audit_batch: int = 128,
     budget: StopWhen | Budget | None = None,
     live: bool = False,
+    log: Any = None,
     steps: int | None = None,
     audit_used_for: str | None = None,
     random_draws: Literal["estimate", "clip"] = "estimate",
@@ -72,9 +91,14 @@ def watch(
     Training is the same to the last bit as without ``watch``, except that a sum left unfinished by a ``break`` out of a
     virtual batch is dropped, and that a training record whose gradient is not finite contributes nothing.
 
+    In a process group (DDP, FSDP2) all ranks call this with the same arguments. The batches of all ranks are one step,
+    which rank 0 records before any rank updates; a rank that cannot go on stops all of them, with RanksError.
+
     Arguments:
-        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. Steps that
-            the engine's accountant has counted and the ledger does not contain are charged to it first.
+        ledger: Where to record: an open ``Ledger``, or the path of a new one, which ``Watch.close`` closes. ``{n}`` in
+            its name becomes the next number, so that a script can be run again. Steps that the engine's accountant has
+            counted and the ledger does not contain are charged to it first. Of several processes rank 0 has it; to
+            continue one, ``Ledger.open(path) if rank == 0 else None``.
         audit: People from the same population who are not trained on, as the loader yields records: (inputs, targets)
             or a dictionary, tensors with one row for each person; a data set, which is collated as the loader does it;
             or a loader with a collate function of its own. Or an ``AuditNorms``. Without it there is the worst case
@@ -90,6 +114,8 @@ def watch(
             and is the claim for everyone. Before the step that would exceed it, training ends: the loader yields no
             more batches, further steps change nothing, and BudgetReachedWarning is issued once.
         live: Whether to show on a terminal what the run has cost so far.
+        log: Where to draw epsilon against steps while training goes on, and to leave statement and page at its end: a
+            SummaryWriter of TensorBoard, the run of ``mlflow.start_run()`` or of ``wandb.init()``; ``bayesdp.loggers``.
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
             whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
@@ -108,12 +134,14 @@ def watch(
     Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
     other records of a batch, in a dry run, if too little is known of earlier steps to charge them, or if the plan of a
     ledger without steps does not allow the settings that Opacus has now), and LedgerError if the ledger cannot be used:
-    its path is taken, or a checkpoint was loaded whose steps it does not contain.
+    its path is taken, or a checkpoint was loaded whose steps it does not contain; RanksError if another rank raised.
     """
     check_layers(model)
     validation.probability("delta", delta)
-    if report is not None:
+    if report is not None or log is not None:
         check_libraries()  # before training, not after it
+    if log is not None:
+        dashboard(log)
     if between not in ("clip", "last"):
         raise refuse("between", between, "'clip' or 'last'")
     if random_draws not in ("estimate", "clip"):
@@ -126,19 +154,30 @@ def watch(
         raise refuse("budget", budget, "StopWhen of the ledger that is given")
     if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
-    sampling = Sampling(data_loader)
+    ranks = Ranks.of(optimizer)
+    if not ranks.has_ledger:
+        ledger = None
+    elif ledger is None:
+        raise refuse("ledger", None, "a path or an open Ledger")
+    elif not isinstance(ledger, Ledger):
+        ledger = new_ledger_path(ledger)
+    sampling = Sampling(data_loader, ranks if isinstance(optimizer, DISTRIBUTED) else None)
     clipping = clipping_of(model, optimizer, sampling, loss)
+    check_same_data(ranks, data_loader.dataset, audit)
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
-        records = AuditRecords(audit, loss, model, data_loader, clipping, every=every, audit_batch=audit_batch)
+        of_model = ShardedAuditRecords if isinstance(clipping, ShardedGhostClipping) else AuditRecords
+        records = of_model(audit, loss, model, data_loader, clipping, every=every, audit_batch=audit_batch)
         records.check()
-    check_between_sums(optimizer)
+    check_between_sums(optimizer, clipping)
     earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))
-    earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=steps is not None or new_budget is not None)
+    if ranks.has_ledger:
+        planned = steps is not None or new_budget is not None
+        earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=planned)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
         _check_plan(ledger, _plan(1, data_loader, sampling, clipping))
-    else:
+    elif ranks.has_ledger:
         _check_no_checkpoint(optimizer)
     if steps is not None and isinstance(ledger, Ledger):
         raise refuse(
@@ -147,13 +186,17 @@ def watch(
     if audit_used_for is not None and isinstance(ledger, Ledger):
         expected = "the path of a new ledger; for one that exists, declare it in Ledger.create(audit_used_for=...)"
         raise refuse("audit_used_for", audit_used_for, expected)
-    measured = None if records is None else AuditMeasurement(records, model, data_loader, between, random_draws)
+    share = share_of_rank(records, ranks)
+    measured = None if share is None else AuditMeasurement(share, model, data_loader, between, random_draws)
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)
-    opened = (
-        ledger
-        if isinstance(ledger, Ledger)
-        else Ledger.create(
+    budgeted = any(ranks.agree(budget is not None))  # and every rank is ready: only now a file may appear
+    if ledger is None:
+        opened = LedgerOfRankZero(ranks.rank)
+    elif isinstance(ledger, Ledger):
+        opened = ledger
+    else:
+        opened = Ledger.create(
             ledger,
             plan=plan,
             budget=new_budget,
@@ -161,20 +204,39 @@ def watch(
             training_records=sampling.records,
             **declared,
         )
+    stopping = budget if isinstance(budget, StopWhen) else None
+    if new_budget is not None and isinstance(opened, Ledger):
+        stopping = StopWhen(opened)
+    curves = LiveCurves(opened, log, delta=delta) if log is not None and isinstance(opened, Ledger) else None
+    view = LiveView(opened, delta=delta) if live and isinstance(opened, Ledger) else None
+    views = Views([each for each in (view, curves) if each is not None])
+    over_ranks = OverRanks(ranks, sampling, clipping, measured, opened, budgeted=budgeted)
+    watched = Watch(
+        model, optimizer, sampling, clipping, opened, measured, earlier, stopping, over_ranks, owned=owned, live=views
     )
-    stopping = StopWhen(opened) if isinstance(budget, Budget) else budget
-    view = LiveView(opened, delta=delta) if live else None
-    watched = Watch(model, optimizer, sampling, clipping, opened, measured, earlier, stopping, owned=owned, live=view)
-    if report is not None:
-        watched.at_end = lambda: _print_and_write(watched, Path(report), delta)
+    try:
+        ranks.agree()
+    except RanksError:
+        watched.close()
+        raise
+    if ranks.has_ledger:
+        sampling.compare_with_accountant(
+            earlier.accountant, float(optimizer.noise_multiplier), steps, len(data_loader), delta
+        )
+    if report is not None or curves is not None:
+        watched.at_end = lambda: _tell(watched, delta, None if report is None else Path(report), curves)
     return watched
 
 
-def _print_and_write(watched: Watch, report: Path, delta: float) -> None:
+def _tell(watched: Watch, delta: float, report: Path | None, curves: LiveCurves | None) -> None:
+    """Print and write what the user asked for at the end of a run."""
     claims = watched.claims(delta)
-    print(claims.statement())
-    watched.ledger.report(report, claims=claims)
-    print(f"Report: {report.resolve()}")
+    if report is not None:
+        print(claims.statement())
+        watched.ledger.report(report, claims=claims)
+        print(f"Report: {report.resolve()}")
+    if curves is not None:
+        curves.finish(claims)
 
 
 def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClipping) -> Plan:
@@ -189,7 +251,7 @@ def _plan(steps: int, data_loader: Any, sampling: Sampling, clipping: FlatClippi
     )
 
 
-def _check_declared(declared: dict[str, Any], ledger: Ledger | str | Path) -> None:
+def _check_declared(declared: dict[str, Any], ledger: Ledger | str | Path | None) -> None:
     """Raise TypeError for an argument that nobody takes, InvalidInputError for one that comes too late."""
     for name, value in declared.items():
         if name not in _DECLARED:
@@ -226,13 +288,18 @@ def _check_no_checkpoint(optimizer: Any) -> None:
 def clipping_of(model: Any, optimizer: Any, sampling: Sampling, loss: Any) -> FlatClipping:
     """Return how an optimizer clips, by its exact class; raise InvalidInputError if that is not known."""
     if not isinstance(optimizer, DPOptimizer):
-        raise refuse("optimizer", type(optimizer).__name__, "the optimizer that make_private returned")
+        wrapped = isinstance(getattr(optimizer, "optimizer", None), DPOptimizer)  # by Accelerate, for instance
+        expected = "the optimizer that make_private returned" + ", not one that is wrapped in another" * wrapped
+        raise refuse("optimizer", type(optimizer).__name__, expected)
     clipping = _CLIPPING.get(type(optimizer))
+    if type(optimizer) is SimpleDistributedPerLayerOptimizer:
+        raise refuse("clipping", "per_layer", "flat or ghost clipping with several processes")
     if clipping is None:
         known = ", ".join(known.__name__ for known in _CLIPPING)
-        raise refuse("optimizer", type(optimizer).__name__, f"one of {known}, on one device")
+        raise refuse("optimizer", type(optimizer).__name__, f"one of {known}")
     if not isinstance(model, AbstractGradSampleHooks):
         raise refuse("model", type(model).__name__, "the model that make_private returned")
     if isinstance(loss, DPLossFastGradientAdaptiveClipping):
         raise refuse("loss", type(loss).__name__, "clipping='adaptive' without ghost: here noise depends on the batch")
+    check_trained(model, optimizer)
     return clipping(model, optimizer, sampling)

@@ -1,54 +1,39 @@
 """Compute the gradient norms that held-out records would have in the batch, without touching the training run.
 
-Why a twin of the model is used (``AuditRecords._new_twin``)
-    Opacus' hooks sit on the modules of the live model: a pass with audit records through it would leave their
-    activations and gradients among those of the batch (``grad_sample``, ``_forward_counter``), count as a backward pass
-    of its own in ghost mode, change buffers, and advance random numbers. Switching the hooks off for a while is not
-    enough, because the norms we need come from just such hooks. So the model is copied once. The twin has its own hooks
-    and its own ``grad``; its parameters share their memory with the live ones, so it follows training for free, and
-    buffers are copied at each step, as a forward pass may change them. Opacus then finds the norms in one forward and
-    one backward pass, as in its ghost clipping; where a layer has no ghost norms, gradients by record are formed and
-    dropped, as ``torch.func`` would form them for every layer.
+Audit records go through a twin of the model (twin.py). There are three ways to their norms, and the first that works is
+kept (``_WAYS``): hooks of our own that compute norms and nothing else (norm_pass.py); Opacus' ghost clipping, whose
+norms it computes for clipping; and Opacus' hooks that form gradients by record, which takes all that Opacus takes.
 
-Why Opacus' hooks are put aside while the model is copied (``_without_opacus_hooks``)
-    ``copy.deepcopy`` of a hooked module copies the hooks as well, and with these bound methods the wrapper they belong
-    to: the twin would have a second set of hooks, and Opacus refuses to add its own ("Trying to add hooks twice").
-    Tensors that a module kept from a forward pass carry a graph, and cannot be copied at all. Only the hooks of Opacus
-    go, by their handles: those of the user stay, and also see the audit records. Afterwards the dictionaries of the
-    modules are put back as they were.
-
-What would break this: Opacus keeping its hooks or leftovers under other names (``autograd_grad_sample_hooks``,
-``_LEFT_BY_OPACUS``), or norms elsewhere than in ``_norm_sample``. tests/with_opacus/test_audit.py compares audit norms
+What would break this: norms elsewhere than in ``_norm_sample``. tests/with_opacus/test_audit.py compares audit norms
 with those of the batch on the same records, for layers of all kinds.
 """
 
 from __future__ import annotations
 
-import copy
-import re
-import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from torch import nn
 
-from bayesdp.opacus.audit_data import EXPECTED, Rows, audit_data
+from bayesdp.opacus.audit_data import EXPECTED, AuditData, Rows, SomeRecords, audit_data
 from bayesdp.opacus.audit_loss import audit_loss
+from bayesdp.opacus.audit_rows import check_rows
 from bayesdp.opacus.clipping import FlatClipping, norms_together
-from bayesdp.opacus.coupling import couples
+from bayesdp.opacus.coupling import couples, refuse_unsorted_sequences
 from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
-from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, draws_at_random
-from bayesdp.opacus.passes import PassHook
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
+from bayesdp.opacus.norm_pass import NormPass
+from bayesdp.opacus.precision import SeenAutocast, rounded_up
+from bayesdp.opacus.twin import Twin, quiet_hooks
 from bayesdp.validation import InvalidInputError, count
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
-_LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
+_WAYS = ("norms only", "ghost", "gradients")
 
 
 @runtime_checkable
@@ -91,9 +76,9 @@ class AuditRecords:
         every: int,
         audit_batch: int,
     ) -> None:
-        self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)  # past torch.compile
+        self._live = inner_module(model._module)
         device = next(self._live.parameters()).device
-        self._data = audit_data(audit, loader, device, 0 if model.batch_first else 1)
+        self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
         self._given = type(audit).__name__
         self.records = self._data.records
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
@@ -101,10 +86,11 @@ class AuditRecords:
         self._clipping = clipping
         self._every = count("every", every, minimum=1)
         self._model = model
-        self._ghost = True
-        self._twin: Any = None
-        self._twins: dict[int, Any] = {}
-        "The twin of each live parameter, by its id."
+        self._ways = list(_WAYS[:2] if isinstance(clipping, GhostClipping) else _WAYS)
+        "The ways that have not failed; the first is used."
+        self._twin: Twin | None = None
+        self._wrapped: Any = None
+        "The twin with hooks: a NormPass, or a module of Opacus."
         self._twinned: list[int] = []
         "Ids of the live parameters that were clipped together when the twin was made."
         self._modes = self._modes_now()
@@ -114,6 +100,10 @@ class AuditRecords:
         "Whether layers that are known to be random are to be left out."
         self.random = False
         "Whether the dry run found that norms are random."
+        self.autocast: SeenAutocast | None = None
+        "Whether training makes its passes under autocast; None before it begins."
+        self.passes = 1
+        "How many passes through the model the loss of a batch took last."
 
     def due(self) -> bool:
         """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
@@ -122,9 +112,16 @@ class AuditRecords:
 
     def norms(self) -> torch.Tensor:
         """Return the norms of all records with the parameters as they are now, [m]. It may draw random numbers."""
+        if not self.records:
+            return torch.zeros(0)
         self.check()
         starts = range(0, self.records, self._audit_batch)
         return self._passes([slice(first, first + self._audit_batch) for first in starts], self._clipping.together)
+
+    def restrict(self, first: int, after: int) -> None:
+        """From now on, look after the records from ``first`` to before ``after`` only."""
+        self._data = SomeRecords(self._data, first, after)
+        self.records = self._data.records
 
     def check(self) -> None:
         """Make a dry run, once, as soon as the model is in training mode and its gradients are not all 0.
@@ -148,7 +145,7 @@ class AuditRecords:
         shown = dry_run(
             lambda rows: self._passes([rows], norms_together),
             quiet_norms,
-            self.records,
+            self._data.kinds(),
             self._audit_batch,
             self._model.loss_reduction,
             devices_of(self._live),
@@ -182,35 +179,50 @@ class AuditRecords:
 
     def _passes(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
         """Return the norms of the records in each chunk, one pass for each, one after the other."""
-        with torch.enable_grad():
+        if len(self._ways) > 1 and self.autocast is not None and self.autocast.caveats:
+            del self._ways[:-1]  # norms that are sums of products are too rough in half precision
+            self._twin = None
+        while True:
             try:
-                return self._all_norms(chunks, together)
+                with torch.enable_grad():
+                    return self._all_norms(chunks, together)
             except (NotImplementedError, AttributeError, ValueError):
-                if not self._ghost or isinstance(self._clipping, GhostClipping):
+                if len(self._ways) == 1:
                     raise
-                self._ghost = False  # tied parameters, or other layers of which Opacus has no ghost norms
-                return self._all_norms(chunks, together)
+                del self._ways[0]
 
     def _all_norms(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
-        self._follow()
         try:
-            return torch.cat([self._norms_of(rows, together) for rows in chunks])
+            twins = self._follow()
+            return torch.cat([together(self._norms_of(rows, twins)).detach() for rows in chunks])
         except BaseException:
             self._twin = None  # hooks that were interrupted would mix up the next pass
             raise
 
-    def _norms_of(self, rows: Rows, together: Together) -> torch.Tensor:
+    def _norms_of(self, rows: Rows, twins: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the norms by each parameter that is clipped; ``twins`` are those of the parameters."""
         records = len(range(*rows.indices(self.records))) if isinstance(rows, slice) else len(rows)
-        loss = self._loss(self._twin, self._data.take(rows), records)
+        batch = self._data.take(rows)
+        self.passes = 0
+
+        def loss_of(module: Any) -> torch.Tensor:
+            with nullcontext() if self.autocast is None else self.autocast.again():
+                return self._loss(module, batch, records)
+
+        if isinstance(self._wrapped, NormPass):
+            scale = records if self._model.loss_reduction == "mean" else 1
+            return self._wrapped.norms(loss_of, records, scale=scale)
+        loss = loss_of(self._wrapped)
+        if not self._tried:
+            check_rows(self._wrapped._module, records, 0 if self._model.batch_first else 1)
         with quiet_hooks():
             loss.backward()
-        parameters: list[Any] = [self._twins[id(parameter)] for parameter in self._clipped_parameters()]
-        if passes_are_mixed(parameters):
+        if passes_are_mixed(twins):
             raise NotImplementedError("a weight is used outside its layer")
-        norms = together([parameter._norm_sample.reshape(records) for parameter in parameters])
-        for twin in self._twins.values():
+        norms = [rounded_up(twin._norm_sample.reshape(records)) for twin in twins]
+        for twin in twins:
             twin.grad = None
-        return norms.detach()
+        return norms
 
     def _clipped_parameters(self) -> list[nn.Parameter]:
         """Return the live parameters that are clipped together: the optimizer's; in ghost mode the module's."""
@@ -218,83 +230,58 @@ class AuditRecords:
             return [parameter for parameter in self._live.parameters() if parameter.requires_grad]
         return self._clipping.optimizer.params
 
-    def _new_twin(self) -> nn.Module:
-        with _without_opacus_hooks(self._live, getattr(self._model, "autograd_grad_sample_hooks", [])):
-            twin = copy.deepcopy(self._live)
-        self._twins = dict(zip(map(id, self._live.parameters()), twin.parameters(), strict=True))
-        clipped = {id(parameter) for parameter in self._clipped_parameters()}
-        for parameter in self._live.parameters():
-            self._twins[id(parameter)].requires_grad_(id(parameter) in clipped)
+    def _hooked(self, twin: Twin, clipped: Sequence[nn.Parameter]) -> Any:
+        """Return a new twin with hooks that find norms, in the first way that has not failed."""
+        twins = twin.of(clipped)
+        force_functorch = getattr(self._model, "force_functorch", False)
+        if self._ways[0] == "norms only":
+            return NormPass(
+                twin.module,
+                twins,
+                batch_first=self._model.batch_first,
+                force_functorch=force_functorch,
+                ghost=isinstance(self._clipping, GhostClipping),
+            )
+        wanted = set(twins)
+        for parameter in twin.module.parameters():
+            parameter.requires_grad_(parameter in wanted)
         return GradSampleModuleFastGradientClipping(
-            twin,
+            twin.module,
             batch_first=self._model.batch_first,
             loss_reduction=self._model.loss_reduction,
             strict=False,
-            force_functorch=getattr(self._model, "force_functorch", False),
-            use_ghost_clipping=self._ghost,
+            force_functorch=force_functorch,
+            use_ghost_clipping=self._ways[0] == "ghost",
         )
+
+    def _count_pass(self, *_: Any) -> None:
+        self.passes += 1
 
     def _modes_now(self) -> list[bool]:
         return [module.training for module in self._live.modules()]
 
-    def _follow(self) -> None:
-        """Make the twin what the model is now: parameters are shared; buffers, modes and plain settings are copied."""
-        clipped = [id(parameter) for parameter in self._clipped_parameters()]
-        if self._twin is None or clipped != self._twinned:
-            self._twinned = clipped
-            self._twin = self._new_twin()
+    def _follow(self) -> list[nn.Parameter]:
+        """Make the twin what the model is now, or a new one; return the twins of the parameters that are clipped."""
+        clipped = self._clipped_parameters()
+        numbers = [id(parameter) for parameter in clipped]
+        if self._twin is None or numbers != self._twinned:
+            self._twinned = numbers
+            self._twin = twin = Twin(self._live, getattr(self._model, "autograd_grad_sample_hooks", []))
+            refuse_unsorted_sequences(twin.module)
+            twin.module.register_forward_hook(self._count_pass)
+            self._wrapped = self._hooked(twin, clipped)
         if self._live.training:  # it may be in evaluation mode for a while
             self._modes = self._modes_now()
-        twin = self._twin._module
-        for mode, live, module in zip(self._modes, self._live.modules(), twin.modules(), strict=True):
-            settings = {name: value for name, value in vars(live).items() if type(value) in (bool, int, float, str)}
-            module.__dict__.update({name: settings[name] for name in settings if name not in _LEFT_BY_OPACUS})
-            quiet = self._quiet and draws_at_random(live) and not any(True for _ in live.parameters())
-            module.training = mode and not quiet
-        for parameter in self._live.parameters():
-            self._twins[id(parameter)].data = parameter.data
-        for live, buffer in zip(self._live.buffers(), twin.buffers(), strict=True):
-            buffer.data = live.data.clone()
+        self._twin.follow(self._modes, quiet=self._quiet)
+        return self._twin.of(clipped)
 
 
-_QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it
-
-
-@contextmanager
-def quiet_hooks() -> Generator[None]:
-    """Silence PyTorch's warning that inputs of Opacus' hooks need no gradients; Opacus does not use those.
-
-    The filter is put into the list by hand: ``catch_warnings`` makes Python forget which warnings it has shown, and the
-    user's own training would then show this one at every step instead of once.
-    """
-    filters: list[Any] = warnings.filters  # pyright: ignore[reportAssignmentType]
-    filters.insert(0, _QUIET)
-    try:
-        yield
-    finally:
-        filters.remove(_QUIET)
-
-
-@contextmanager
-def _without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
-    """Put the hooks of Opacus, by their handles, and what they left on modules aside."""
-    hooks = {handle.id for handle in handles}
-    aside: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for part in module.modules():
-        before = dict(part.__dict__)
-        aside.append((part.__dict__, before))
-        for name in ("_forward_hooks", "_backward_hooks"):
-            kept = {id_: hook for id_, hook in before[name].items() if id_ not in hooks}
-            part.__dict__[name] = OrderedDict((id_, kept[id_]) for id_ in kept if not isinstance(kept[id_], PassHook))
-        if part is module or len(part._forward_hooks) < len(before["_forward_hooks"]):
-            for name in _LEFT_BY_OPACUS:
-                part.__dict__.pop(name, None)
-        for name, value in before.items():
-            if isinstance(value, torch.Tensor) and value.grad_fn is not None:  # kept from a forward pass
-                part.__dict__[name] = value.detach()
-    try:
-        yield
-    finally:
-        for now, before in aside:
-            now.clear()
-            now.update(before)
+def inner_module(module: Any) -> nn.Module:
+    """Return the module inside of what torch.compile and PyTorch's DDP put around it."""
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, nn.parallel.DistributedDataParallel):
+            module = module.module
+        else:
+            return module

@@ -32,6 +32,10 @@ class AuditData(Protocol):
         """Return a batch of the records with these numbers, in this order, on the device of the model."""
         ...
 
+    def kinds(self) -> torch.Tensor:
+        """Return a number for each record that tells records with different targets apart where it can, [m]."""
+        ...
+
 
 class OneBatch:
     """All audit records as one batch: tensors, or sequences with an entry for each record, in any nest of containers.
@@ -70,6 +74,10 @@ class OneBatch:
     def _taken(self, batch: Any, rows: Rows) -> Any:
         return _mapped(batch, lambda tensor: tensor[rows])
 
+    def kinds(self) -> torch.Tensor:
+        """Return the targets, if they are whole numbers; for sequences of them, how many are negative (ignored)."""
+        return _kinds(_targets(self._batch), self.records)
+
 
 class ReadRecords:
     """Audit records that were read from a data set once, and are put together by a collate function for each batch."""
@@ -92,8 +100,32 @@ class ReadRecords:
             self._kept[start, stop] = self._put_together(self._items[start:stop])
         return self._kept[start, stop]
 
+    def kinds(self) -> torch.Tensor:
+        """Return the same as ``OneBatch.kinds``, record by record."""
+        each = [_kinds(_targets(item, of_one=True), 1) for item in self._items]
+        return torch.cat(each)
+
     def _put_together(self, items: list[Any]) -> Any:
         return to_device(self._collate(items), self._device)
+
+
+class SomeRecords:
+    """The records of other audit data from ``first`` to before ``after``, under numbers that begin with 0."""
+
+    def __init__(self, data: AuditData, first: int, after: int) -> None:
+        self.records = after - first
+        self._data, self._first = data, first
+
+    def take(self, rows: Rows) -> Any:
+        """Return the rows of the other data."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.records)
+            return self._data.take(slice(self._first + start, self._first + stop))
+        return self._data.take(rows + self._first)
+
+    def kinds(self) -> torch.Tensor:
+        """Return the kinds of these records."""
+        return self._data.kinds()[self._first : self._first + self.records]
 
 
 def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> AuditData:
@@ -129,6 +161,29 @@ def _own_collate(collate: Any) -> Callable[[list[Any]], Any]:
     if isinstance(collate, CollateFnWithEmpty):
         collate = collate.wrapped_collator_fn
     return list if collate is None else collate
+
+
+def _targets(batch: Any, *, of_one: bool = False) -> torch.Tensor | None:
+    """Return the targets of a batch, or of one record as a batch; None if it has none that are known by their place."""
+    found: Any = None
+    if isinstance(batch, Mapping):
+        named = cast(Mapping[Any, Any], batch)
+        found = named.get("labels", named.get("label"))
+    elif is_pair(batch):
+        found = batch[1]
+    if of_one and isinstance(found, int):
+        found = torch.tensor(found)
+    if not isinstance(found, torch.Tensor) or found.is_floating_point() or found.is_complex():
+        return None
+    return found[None] if of_one else found
+
+
+def _kinds(targets: torch.Tensor | None, records: int) -> torch.Tensor:
+    if targets is None or targets.ndim == 0 or len(targets) != records:
+        return torch.zeros(records, dtype=torch.int64)
+    if targets.ndim == 1:
+        return targets.long().cpu()
+    return (targets < 0).flatten(1).sum(1).cpu()
 
 
 def is_pair(batch: Any) -> bool:

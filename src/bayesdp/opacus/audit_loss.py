@@ -25,11 +25,14 @@ def audit_loss(loss: Any, batch: Any, reduction: str) -> AuditLoss:
 
     ``loss`` is the criterion that is trained with, for (inputs, targets); or a function (model, batch) that returns one
     loss for each record, [b], whose first parameter is called ``model``; or None for a dictionary, if the model returns
-    its loss (``model(**batch).loss``). ``reduction`` is what ``make_private`` was told: "mean" or "sum".
+    its loss (``model(**batch).loss``); or a ``BatchLoss``. ``reduction``, "mean" or "sum", is what ``make_private`` was
+    told.
 
     Raises InvalidInputError if they do not fit together, and for a criterion that makes the gradient of a record depend
     on the others in its batch (``separate_loss``).
     """
+    if isinstance(loss, BatchLoss):
+        return loss
     if takes_model(loss):
         return _OfRecords(loss, reduction)
     if loss is None and isinstance(batch, Mapping):
@@ -50,6 +53,24 @@ def takes_model(loss: Any) -> bool:
     except (TypeError, ValueError):  # built-in functions
         return False
     return len(parameters) >= 2 and parameters[0] in _MODEL_NAMES
+
+
+class BatchLoss:
+    """A function (model, batch) that returns the loss of a batch as the training program itself computes it.
+
+    Frameworks have such a function, which knows no losses of single records; the dry run of the audit refuses it if the
+    records of a batch are coupled. ``model`` is the wrapper of the audit, and ``model._module`` a copy of what was
+    given to ``make_private``.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], torch.Tensor]) -> None:
+        self._function = function
+
+    def __call__(self, model: Any, batch: Any, records: int) -> torch.Tensor:
+        loss = self._function(model, batch)
+        if not isinstance(loss, torch.Tensor) or loss.ndim:
+            raise refuse("loss", type(loss).__name__, f"one number for the batch; or loss=, {_WAY_OUT}")
+        return loss
 
 
 class _OfRecords:

@@ -9,6 +9,7 @@ from torch import nn
 
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
+from bayesdp.opacus.precision import SeenAutocast
 
 _ABOVE = 1 + 1e-6  # so that float32 does not round a norm to below the clip bound
 
@@ -42,15 +43,21 @@ class AuditMeasurement:
         return (*(layers if self._in_model else ()), *(["the training data"] if self._in_data else ()))
 
     @property
-    def one_pass(self) -> bool:
-        """Whether the audit makes one pass for each record; an audit of the user's own may do what training does."""
-        return isinstance(self._audit, AuditRecords)
+    def passes(self) -> int | None:
+        """How many passes the audit makes for a batch; None for one of the user's own, which may do what it likes."""
+        return self._audit.passes if isinstance(self._audit, AuditRecords) else None
 
-    def norms(self, clip: float, *, several_passes: bool) -> torch.Tensor | None:
+    def follow(self, autocast: SeenAutocast) -> None:
+        """Make passes of audit records as those of training are made."""
+        if isinstance(self._audit, AuditRecords):
+            self._audit.autocast = autocast
+
+    def norms(self, clip: float, *, several_passes: bool, changed_gradients: bool) -> torch.Tensor | None:
         """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.
 
-        ``clip`` is the bound of this step; ``several_passes`` says whether training made more passes than the audit
-        does. Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
+        ``clip`` is the bound of this step; ``several_passes`` says whether training made other passes than the audit
+        does, ``changed_gradients`` whether its loop changed gradients before the step. Random numbers of the run
+        (PyTorch, NumPy, Python) are left as they were.
         """
         due = self._audit.due()
         if due and not self._at_clip_bound:
@@ -69,6 +76,7 @@ class AuditMeasurement:
             "earlier-norms": earlier,
             "random-draws": self._in_model or self._in_data,
             "several-passes": several_passes,
+            "changed-gradients": changed_gradients,
         }
         self.caveats = frozenset(name for name in rests_on if rests_on[name])
         return self._last

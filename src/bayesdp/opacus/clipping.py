@@ -32,6 +32,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from bayesdp.opacus import precision
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.validation import refuse
 
@@ -49,9 +50,15 @@ class FlatClipping:
     repeatable = True
     "Whether a batch may be clipped again, because clipping it changes nothing but the sum."
 
+    collective = False
+    "Whether all ranks must take part in each pass and each audit, so that a rank that fails can only leave."
+
     def __init__(self, model: Any, optimizer: Any, sampling: Sampling) -> None:
         self.optimizer = optimizer
         self._clip_and_accumulate = optimizer.clip_and_accumulate
+        precision.check_parameters(optimizer.params)
+        self._rounded = False
+        "Whether gradients of the last batch were in bfloat16."
         self._sees_norms: bool | None = None
         "Whether the norms that Opacus computes while it clips are those we need; None before the first batch."
 
@@ -60,10 +67,12 @@ class FlatClipping:
 
         A record whose gradient is not finite, or too long for its norm to be, contributes nothing and has norm 0: one
         that broke the sum, or stopped the run, would be known to be there. No step waits for a device to find it.
-        Raises InvalidInputError for gradients in half precision.
+        Raises InvalidInputError for gradients in half precision, except bfloat16 in flat clipping (precision.py).
         """
         grads: list[torch.Tensor] = self.optimizer.grad_samples
-        check_precision(grads)
+        self._rounded = precision.in_bfloat16(grads)
+        if self._rounded and type(self) is not FlatClipping:
+            raise refuse("grad_sample.dtype", torch.bfloat16, "flat clipping, or gradients in float32")
         if not self.repeatable or grads[0].device.type != "cpu":
             norms = _norms_by_parameter(grads)
             self._silence(_broken(norms, self.together(norms)))
@@ -94,9 +103,9 @@ class FlatClipping:
         if not len(grads[0]):
             return torch.zeros(0), torch.zeros(0, dtype=torch.bool)
         by_parameter = seen.of(grads)
-        if not by_parameter or not self._sees_norms:
+        if not by_parameter or not self._sees_norms or self._rounded:
             own = _norms_by_parameter(grads)
-            if self._sees_norms is None:
+            if self._sees_norms is None and not self._rounded:
                 self._sees_norms = bool(by_parameter) and torch.allclose(
                     self.together(by_parameter), self.together(own), rtol=1e-5, equal_nan=True
                 )
@@ -122,8 +131,8 @@ class FlatClipping:
         return self.clip()
 
     def clip(self) -> float:
-        """Return the bound with which gradients are clipped now."""
-        return float(self.optimizer.max_grad_norm)
+        """Return how long a gradient may be after clipping: the bound, or a little more for those in bfloat16."""
+        return float(self.optimizer.max_grad_norm) * (precision.CLIPPED if self._rounded else 1.0)
 
     def noise_std(self) -> float:
         """Return the standard deviation of the noise on the sum."""
@@ -132,6 +141,22 @@ class FlatClipping:
     def extra_norm(self) -> float:
         """Return the norm of what else is released about each record with this noise, orthogonal to its gradient."""
         return 0.0
+
+    def sum_begun(self) -> bool:
+        """Return whether something was added to the sum since it was last released or dropped."""
+        return self.optimizer.params[0].summed_grad is not None
+
+    def drop_sum(self) -> None:
+        """Forget the sum."""
+        for parameter in self.optimizer.params:
+            parameter.summed_grad = None
+
+    def noise_stream(self) -> tuple[int, int]:
+        """Return which stream of random numbers the noise comes from, and the place in it; (-1, 0) if one rank adds it.
+
+        Ranks that add noise to different parts of the sum must not take the same random numbers for it.
+        """
+        return -1, 0
 
     def attach(self) -> None:
         """Make Opacus clip when ``add_to_sum`` is called, a moment earlier than it would."""
@@ -220,17 +245,12 @@ def norms_together(norms: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _norms_by_parameter(grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [grad.reshape(len(grad), -1).norm(2, dim=-1) if len(grad) else grad.new_zeros(0) for grad in grads]
+    """Return the norms of gradients, each [b], in float32 at least."""
+    exact = [grad.float() if grad.dtype == torch.bfloat16 else grad for grad in grads]
+    return [grad.reshape(len(grad), -1).norm(2, dim=-1) if len(grad) else grad.new_zeros(0) for grad in exact]
 
 
 def _broken(by_parameter: Sequence[torch.Tensor], norms: torch.Tensor) -> torch.Tensor:
     """Return which records [b] have a norm, or a norm by some parameter, that is not finite."""
     finite = [torch.isfinite(each).to(norms.device) for each in (norms, *by_parameter)]
     return ~torch.stack(finite).all(dim=0)
-
-
-def check_precision(tensors: Sequence[torch.Tensor]) -> None:
-    """Raise InvalidInputError for gradients, or norms of them, in half precision."""
-    for tensor in tensors:
-        if tensor.dtype not in (torch.float32, torch.float64):
-            raise refuse("grad_sample.dtype", tensor.dtype, "float32 or float64: norms of less are not exact enough")

@@ -1,10 +1,19 @@
-"""Refuse layers that couple the records of a batch: the gradient of a record would depend on the others."""
+"""Refuse layers that couple the records of a batch: the gradient of a record would depend on the others.
+
+Why packed sequences are looked at (``refuse_unsorted_sequences``)
+    ``pack_padded_sequence(enforce_sorted=False)`` sorts the records of a batch by length, and puts them back later.
+    Opacus' recurrent layers keep the gradients of records in the sorted order, all other layers in the order of the
+    batch: row i of the whole gradient then belongs to two people, and whoever leaves changes two clipped rows. If
+    sequences are sorted before they reach the model, they are in one order everywhere.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from opacus.layers.dp_rnn import DPRNNBase
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from bayesdp.validation import refuse
 
@@ -38,6 +47,25 @@ def couples(layer: nn.Module) -> bool:
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):  # pyright: ignore[reportPrivateUsage]
         return True
     return isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats  # pyright: ignore[reportPrivateUsage]
+
+
+def refuse_unsorted_sequences(module: nn.Module) -> list[Any]:
+    """Let recurrent layers raise InvalidInputError for sequences that were packed unsorted; return the hooks' handles.
+
+    Whether the batch happened to be in order does not matter: the message must not depend on training records.
+    """
+    recurrent = [layer for layer in module.modules() if isinstance(layer, DPRNNBase)]
+    return [layer.register_forward_pre_hook(_check_sequences) for layer in recurrent]
+
+
+def _check_sequences(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+    packed = inputs[0] if inputs else None
+    if layer.training and isinstance(packed, PackedSequence) and packed.sorted_indices is not None:
+        expected = (
+            "enforce_sorted=True, and sequences that the collate function sorts by length: otherwise Opacus adds "
+            "gradients of different records to each other"
+        )
+        raise refuse("pack_padded_sequence(enforce_sorted)", False, expected)
 
 
 def _refusal(layer: nn.Module) -> Exception:

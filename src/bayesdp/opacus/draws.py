@@ -38,15 +38,19 @@ import math
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from types import FrameType
 from typing import Any
 
 import torch
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
+from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from bayesdp.opacus.handed_out import HandedOut
+from bayesdp.opacus.rank_draws import Dealt, dealt_draws
 from bayesdp.validation import refuse
 
 STATE = "_bayesdp_draws"
@@ -65,6 +69,8 @@ class Draw:
     records: int
     rate: float | None = None
     "The probability with which each record was drawn; None without Poisson sampling."
+    dealt: Dealt | None = None
+    "What ranks compare about the draw, if records are dealt out to several of them."
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,10 @@ class Part:
     more: bool = False
     split: bool = False
     "Whether the loader hands out batches in parts, also if this batch has one part only."
+    number: int = 0
+    "The number of the part among all that were handed out."
+    known: bool = False
+    "Whether its tensors are known; those of the first batch of a loader without workers are not."
 
 
 @dataclass(eq=False)
@@ -115,12 +125,13 @@ class Draws:
         "Parts in the order in which they were handed out."
         self._kept: list[tuple[weakref.ref[torch.Tensor], Part | None]] = []
         "Gradients that were computed before this iteration began, with the parts they come from."
-        self._started = 0
-        self._drawn = 0
+        self.handed_out = HandedOut()
+        self._started = self._drawn = self._parts = 0
 
     def start(self, loader: Any | None) -> Iteration:
         """Begin an iteration; ``loader`` is its iterator. What an abandoned iteration left unused is dropped."""
-        self._kept = [(weakref.ref(batch), self._take(len(batch))) for batch in self.at_start()]
+        passed = self.handed_out.taken()
+        self._kept = [(weakref.ref(batch), self._take(len(batch), passed)) for batch in self.at_start()]
         self._iterations = [iteration for iteration in self._iterations if iteration.goes_on]
         self._unused = [part for part in self._unused if not self.is_over(part.draw)]
         self._started += 1
@@ -131,16 +142,23 @@ class Draws:
         """Whether no more of a draw can come, because its iteration was abandoned."""
         return not any(iteration.number == draw.iteration and iteration.goes_on for iteration in self._iterations)
 
-    def add(self, iteration: Iteration, records: int, rate: float | None) -> None:
+    def add(self, iteration: Iteration, records: int, rate: float | None, dealt: Dealt | None = None) -> None:
         """Note that the sampler drew a batch of so many ``records``, each with probability ``rate``, if it has one."""
         self._drawn += 1
-        iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate))
+        iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate, dealt))
 
-    def hand_out(self, iteration: Iteration, limit: int | None) -> None:
-        """Note that the loader handed out the next batch, or its next part if parts have at most ``limit`` samples."""
+    def hand_out(self, iteration: Iteration, limit: int | None, batch: Any = None) -> None:
+        """Note that the loader handed out the next batch, or its next part if parts have at most ``limit`` samples.
+
+        ``batch`` is what it handed out, if that is known.
+        """
         if not iteration.parts:
             iteration.parts.extend(self._split(iteration.drawn.popleft(), limit))
-        self._unused.append(iteration.parts.popleft())
+        self._parts += 1
+        part = replace(iteration.parts.popleft(), number=self._parts, known=batch is not None)
+        self._unused.append(part)
+        if batch is not None:
+            self.handed_out.remember(part.number, batch)
 
     def _split(self, draw: Draw, limit: int | None) -> Iterator[Part]:
         """Split a draw as BatchSplittingSampler does it."""
@@ -155,9 +173,13 @@ class Draws:
         Each part can be used once. Raises InvalidInputError if a batch cannot have come from the watched loader.
         """
         used: list[Part] = []
+        passed = self.handed_out.taken()
+        fresh = [part.number for part in self._unused if part.number in passed]
+        if passed and not fresh:  # everything that was recognised is used already
+            raise self._refusal(again=True)
         for batch in reversed(batches):
             kept = [part for gradient, part in self._kept if gradient() is batch]
-            part = kept[0] if kept else self._take(len(batch))
+            part = kept[0] if kept else self._take(len(batch), fresh)
             if part is None:
                 raise self._refusal()
             used.insert(0, part)
@@ -165,8 +187,10 @@ class Draws:
             last = max(part.draw.number for part in used if part.draw.iteration == number)
             unused = [part for part in self._unused if part.draw.iteration == number]
             if len(unused) > 1:  # a single part may still be used, in loops that fetch one batch ahead
+                held = [part for part in unused if self.handed_out.is_held(part.number)]
                 for part in unused:
-                    if part.draw.number < last:
+                    may_follow = part in held or (held and not part.known)
+                    if part.draw.number < last and not may_follow:
                         self._unused.remove(part)
         return used
 
@@ -174,15 +198,25 @@ class Draws:
         """Return a draw as the present iteration might make it next: of the size and rate of ``draw``."""
         return Draw(self._started, self._drawn + 1, draw.records, draw.rate)
 
-    def _take(self, samples: int) -> Part | None:
-        """Take the last part handed out of this size, or of a larger size if some of it was left out."""
-        exact = [number for number, part in enumerate(self._unused) if part.samples == samples]
-        larger = [number for number, part in enumerate(self._unused) if part.samples > samples]
-        fits = exact or larger
-        return self._unused.pop(fits[-1]) if fits else None
+    def _take(self, samples: int, recognised: Sequence[int] = ()) -> Part | None:
+        """Take the part that came to the model, if it was ``recognised``.
 
-    def _refusal(self) -> Exception:
-        if not self._unused:
+        Otherwise a part whose tensors are not known, or any: the last that was handed out of this size, or of a larger
+        size if some of it was left out.
+        """
+        places = range(len(self._unused))
+        ours = [place for place in places if self._unused[place].number in recognised]
+        unknown = [place for place in places if not self._unused[place].known]
+        exact = [place for place in places if self._unused[place].samples == samples]
+        larger = [place for place in places if self._unused[place].samples > samples]
+        for fitting, among in product((exact, larger), [ours] if ours else [unknown, places]):
+            fits = [place for place in fitting if place in among]
+            if fits:
+                return self._unused.pop(fits[-1])
+        return None
+
+    def _refusal(self, *, again: bool = False) -> Exception:
+        if again or not self._unused:
             expected = "batches that come from the data_loader given to watch, each in one step only"
             return refuse("data_loader", "other batches", expected)
         expected = "no more samples than the loader drew; each record must be one sample, once"
@@ -217,10 +251,10 @@ def watched_sampler(cls: type) -> type:
             setattr(loader, _ITERATION, (draws, iteration))
             loader.__class__ = _watched_loader(type(loader))
         del loader  # an abandoned iteration is recognised by the end of its loader
-        for indices in cls.__iter__(self):
+        for indices, dealt in _drawn_by(cls, self):
             if draws.ended:
                 return
-            draws.add(iteration, len(indices), drawn_rate(self))
+            draws.add(iteration, len(indices), drawn_rate(self), dealt)
             if unwatched or only_indices:
                 draws.hand_out(iteration, limit)
                 unwatched = False
@@ -231,6 +265,14 @@ def watched_sampler(cls: type) -> type:
 
     members = {"__iter__": __iter__, "__reduce_ex__": __reduce_ex__, "__module__": cls.__module__}
     return type(cls.__name__, (cls,), members)
+
+
+def _drawn_by(cls: type, sampler: Any) -> Iterator[tuple[Any, Dealt | None]]:
+    if issubclass(cls, DistributedUniformWithReplacementSampler):
+        yield from dealt_draws(sampler)
+    else:
+        for indices in cls.__iter__(sampler):
+            yield indices, None
 
 
 def _loader_of(frame: FrameType | None) -> tuple[Any | None, bool]:
@@ -263,7 +305,7 @@ def _watched_loader(cls: type) -> type:
     def __next__(self: Any) -> Any:  # noqa: N807
         batch = cls.__next__(self)
         draws, iteration = getattr(self, _ITERATION)
-        draws.hand_out(iteration, _part_limit(self))
+        draws.hand_out(iteration, _part_limit(self), batch)
         return batch
 
     return type(cls.__name__, (cls,), {"__next__": __next__, _ITERATION: None, "__module__": cls.__module__})

@@ -36,20 +36,25 @@ class DryRun:
 
 
 def dry_run(
-    norms: Norms, quiet_norms: Norms, records: int, audit_batch: int, reduction: str, devices: list[int]
+    norms: Norms,
+    quiet_norms: Norms,
+    kinds: torch.Tensor,
+    audit_batch: int,
+    reduction: str,
+    devices: list[int],
 ) -> DryRun:
-    """Compare norms of a few audit records among few and among many others.
+    """Compare norms of a few audit records by themselves and among many others.
 
     ``norms`` returns those of the records with the given numbers in one pass, before any clipping; ``quiet_norms`` does
-    so without the layers that are known to be random. Raises InvalidInputError if norms depend on how many records are
-    in the pass. The random numbers of the run are put back.
+    so without the layers that are known to be random. ``kinds`` has a number for each record (``AuditData.kinds``):
+    records of different kinds are compared, as far as there are any. Raises InvalidInputError if norms depend on the
+    other records in the pass. The random numbers of the run are put back.
     """
-    many = min(_MOST, max(2, audit_batch))
-    few = max(1, many // 4)
-    times = many / few
-    among = torch.arange(many) * max(records, many) // many % records  # spread evenly: data may be sorted
+    many = min(_MOST, max(4, audit_batch))
+    few = many // 4
+    among = _various(kinds, many)
     places = torch.arange(few) * (many // few)
-    alone = among[places]
+    alone, times = among[places], many / few
     is_random, first = _asked_twice(norms, alone, devices)
     if is_random:
         norms = quiet_norms
@@ -57,7 +62,8 @@ def dry_run(
     else:
         still_random = False
     with borrowed_random_numbers(devices):
-        together = norms(among)[places]
+        everywhere = norms(among)
+        together = everywhere[places]
         shown = torch.cat([first, together])
         if not bool(torch.isfinite(shown).all()) or not float(shown.max()) > 0:
             return DryRun(conclusive=False, random=is_random)
@@ -65,7 +71,12 @@ def dry_run(
             ratio = _mean_ratio(lambda: norms(alone), lambda: norms(among)[places], math.log(times) / 2)
             separate = times**-0.5 < ratio < times**0.5
         else:
-            ratio, separate = float(together.sum() / first.sum()), _close(first, together)
+            ratio = float(together.sum() / first.sum())
+            separate = _close(first, together) and _close(_each_twice(norms, alone), together)
+    moved = not still_random and not _close(first, together) and _reordered(first, everywhere)
+    if not separate and moved:
+        expected = "audit records in the order in which the collate function puts a batch (sorted by length, perhaps)"
+        raise refuse("audit", "reordered", expected)
     if not separate:
         raise _refusal(ratio, times, reduction)
     return DryRun(conclusive=True, random=is_random)
@@ -78,9 +89,35 @@ def _asked_twice(norms: Norms, rows: torch.Tensor, devices: list[int]) -> tuple[
     return borrowed.drawn or not _close(first, again), first
 
 
+def _various(kinds: torch.Tensor, many: int) -> torch.Tensor:
+    """Return the numbers of ``many`` records, in order: one of each kind if there are no more, others from all over.
+
+    A collate function that sorts leaves them in order, and in sorted data the first records are all alike.
+    """
+    records = len(kinds)
+    spread = (torch.arange(many) * max(records, many) // many % records).tolist()
+    first: dict[int, int] = {}
+    for number, kind in enumerate(kinds.tolist()):
+        first.setdefault(kind, number)
+    rare = [number for number in list(first.values())[: many // 2] if number not in spread]
+    kept = [spread[place * many // (many - len(rare))] for place in range(many - len(rare))]
+    return torch.tensor(sorted(kept + rare))
+
+
+def _each_twice(norms: Norms, rows: torch.Tensor) -> torch.Tensor:
+    """Return the norms of records that have nobody beside them but themselves: some models fail on a single row."""
+    return torch.cat([norms(torch.stack([row, row]))[:1] for row in rows])
+
+
 def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
     scale = float(torch.maximum(first, second).nan_to_num(0.0, posinf=0.0).max())
     return bool(torch.allclose(first, second, rtol=1e-2, atol=1e-3 * scale, equal_nan=True))
+
+
+def _reordered(alone: torch.Tensor, among: torch.Tensor) -> bool:
+    """Return whether all norms are there, each in another place: the collate function has moved records."""
+    nearest = (among[None] - alone[:, None]).abs().argmin(dim=1)
+    return len(set(nearest.tolist())) == len(alone) and bool(torch.allclose(alone, among[nearest], rtol=1e-4))
 
 
 def _mean_ratio(alone: Callable[[], torch.Tensor], among: Callable[[], torch.Tensor], least: float) -> float:
@@ -112,5 +149,9 @@ def _refusal(ratio: float, times: float, reduction: str) -> Exception:
     if reduction == "sum" and ratio < times**-0.5:
         expected = "'mean' in make_private: the loss averages, so that norms shrink with the batch; or a loss that adds"
         return refuse("loss_reduction", "sum", expected)
-    expected = "a model and a loss that treat each record by itself: norms depend on the other records of the batch"
+    expected = (
+        "a model and a loss that treat each record by itself: norms depend on the other records of the batch (weights, "
+        "ignored targets or tokens in a mean over the batch: use a function loss(model, batch) that returns one loss "
+        "for each record, in training too; padding to the longest of a batch: pad to a fixed length)"
+    )
     return refuse("loss", "coupled records", expected)

@@ -44,6 +44,11 @@ class EarlierSteps:
         self._seen = 0
 
     @property
+    def accountant(self) -> IAccountant | None:
+        """The accountant of Opacus that counts the steps; None if it cannot be found."""
+        return self._accountant
+
+    @property
     def _history(self) -> list[RepeatedStep]:
         history = [] if self._accountant is None else self._accountant.history
         return [(float(noise), float(rate), int(steps)) for noise, rate, steps in history if steps]

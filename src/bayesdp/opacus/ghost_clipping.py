@@ -31,7 +31,8 @@ import torch
 from opacus.grad_sample import GradSampleHooksFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 
-from bayesdp.opacus.clipping import FlatClipping, check_precision
+from bayesdp.opacus.clipping import FlatClipping
+from bayesdp.opacus.precision import check_norms
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.validation import refuse
 
@@ -81,6 +82,8 @@ class GhostClipping(FlatClipping):
             return
         weights = {parameter.data_ptr() for parameter in self._module.parameters()}
         for saved in _saved_tensors(loss.grad_fn):
+            if not saved.untyped_storage().size():  # a whole weight that FSDP has given back
+                continue
             if saved.data_ptr() not in weights and not bool(torch.isfinite(saved).all()):
                 self._mended.append((saved, saved.clone()))
                 saved.masked_fill_(~torch.isfinite(saved), 1)
@@ -107,7 +110,7 @@ class GhostClipping(FlatClipping):
         norms, self._norms = self._norms, None
         self._put_back()
         parameters = self._module.trainable_parameters
-        check_precision([parameter._norm_sample for parameter in parameters])
+        check_norms([parameter._norm_sample for parameter in parameters])
         if passes_are_mixed(parameters):
             what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
             raise refuse("model", "a pass without backward", what)

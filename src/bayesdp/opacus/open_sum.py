@@ -10,7 +10,7 @@ Why ``signal_skip_step`` is replaced (``OpenSum.attach``)
 
 What would break this: a BatchSplittingSampler that signals by another method, or from a function that has no ``self``
 (its signals would be taken for the user's, and refused); another name for ``_step_skip_queue``,
-``_is_last_step_skipped`` or ``summed_grad``. tests/with_opacus/test_virtual_batches.py and test_same_training.py would
+``_is_last_step_skipped``. tests/with_opacus/test_virtual_batches.py and test_same_training.py would
 tell.
 """
 
@@ -39,7 +39,9 @@ class OpenSum:
         "Draw, norms and clip bound of each part of the sum so far."
         self._passes = passes
         self.several_passes = False
-        "Whether there were more passes through the model than batches in the sum, as far as they are counted."
+        "Whether there were other passes through the model for a batch than in the audit, as far as they are counted."
+        self.changed_gradients = False
+        "Whether gradients were changed between a backward pass and the step, as far as that is seen."
         self._in_a_draw = False
         "Whether BatchMemoryManager has more of the last draw to come."
         self._signals: list[bool] = []
@@ -65,10 +67,11 @@ class OpenSum:
     def add_batch(self) -> bool:
         """Let Opacus add a batch to the sum; return whether the sum stays open because more will follow."""
         signals = [self._signals.pop(0)] if self._signals else []
-        if self._optimizer.params[0].summed_grad is None:
+        if not self._clipping.sum_begun():
             self.released()
         batches = self._clipping.batches()
-        self.several_passes |= self._passes is not None and self._passes.taken() > len(batches)
+        self.several_passes |= self._passes is not None and self._passes.differ(len(batches))
+        self.changed_gradients |= self._passes is not None and self._passes.changed()
         parts = self._sampling.draws.use(batches)
         split = any(part.split for part in parts)
         if split and signals:
@@ -107,12 +110,11 @@ class OpenSum:
     def released(self) -> None:
         """Begin a new, empty sum: the last one was released, and its parts are in the ledger."""
         self._parts.clear()
-        self.several_passes = False
+        self.several_passes = self.changed_gradients = False
 
     def drop(self) -> None:
         """Forget the sum: nothing of it will be released."""
-        for parameter in self._optimizer.params:
-            parameter.summed_grad = None
+        self._clipping.drop_sum()
         self._optimizer._is_last_step_skipped = False
         self._optimizer._step_skip_queue.clear()
         self.released()
@@ -128,9 +130,9 @@ class OpenSum:
         return self._clipping.start()
 
 
-def check_between_sums(optimizer: Any) -> None:
+def check_between_sums(optimizer: Any, clipping: FlatClipping) -> None:
     """Raise InvalidInputError if a sum has begun already, whose records are not known."""
-    if optimizer._is_last_step_skipped and optimizer.params[0].summed_grad is not None:
+    if optimizer._is_last_step_skipped and clipping.sum_begun():
         raise refuse("optimizer", "in the middle of a sum", "watch before its first batch: its records are unknown")
 
 

@@ -12,6 +12,7 @@ falls within an epoch, a further step makes up the difference: without sampling,
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -262,3 +263,15 @@ def _amend(
     if not ledger.closed and ledger.steps == number:
         drawn = CheckedNorms(np.concatenate([norms.checked().values for norms in batch]))
         ledger.amend(number, audit=None if audit is None else audit.checked(), batch=drawn, caveats=caveats)
+
+
+def warn_if_noise_changed(ledger: Ledger, released: GradientSum) -> None:
+    """Warn at the first step of a resumed run if its noise changed: Opacus keeps it in no checkpoint."""
+    before = ledger.history.stretches[-1].noise_multiplier or math.inf
+    now = released.noise_std / released.bound
+    if not np.isclose(before, now, rtol=1e-6):
+        warnings.warn(
+            f"noise_multiplier={now:g} at the first step after resuming, {before:g} at the last step before: "
+            "a schedule may have fallen back to its start. What is used is what is accounted.",
+            stacklevel=2,
+        )

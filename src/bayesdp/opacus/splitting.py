@@ -11,6 +11,7 @@ from torch.utils.data import Subset
 from bayesdp import validation
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.estimators import records_needed
+from bayesdp.opacus.ranks import from_rank_zero
 from bayesdp.validation import refuse
 
 
@@ -28,7 +29,7 @@ def split_audit(
     1 - ``gamma`` and no more, 459 for 99 % of people at 99 % confidence. Fewer leave some shares without a claim, and
     more give smaller figures. The draw comes from ``seed``, or from the operating system; the random numbers of
     PyTorch, NumPy and Python stay as they are. With a seed the same people are set aside again, as a run that is
-    resumed needs it.
+    resumed needs it. In a process group, all ranks must call this; they set the same people aside, those of rank 0.
 
     Raises InvalidInputError if the data set has no length or index, or no more than ``records`` records.
     """
@@ -41,7 +42,7 @@ def split_audit(
         raise refuse("len(dataset)", len(dataset), f"more than the {set_aside} records that are set aside")
     generator = torch.Generator()
     if seed is None:
-        generator.seed()
+        generator.manual_seed(from_rank_zero(generator.seed() >> 1))
     else:
         generator.manual_seed(validation.count("seed", seed, minimum=0))
     order = torch.randperm(len(dataset), generator=generator).tolist()

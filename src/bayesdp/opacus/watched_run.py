@@ -25,13 +25,10 @@ that of its base class is refused where PyTorch calls the hook for both.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Collection
-from dataclasses import asdict
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, cast
 
-import numpy as np
 import torch
 
 from bayesdp.claims import RunClaims
@@ -39,16 +36,21 @@ from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
+from bayesdp.opacus.budget_check import BudgetCheck
 from bayesdp.opacus.clipping import FlatClipping
-from bayesdp.opacus.coupling import check_mode, coupling_layers
-from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.earlier_steps import EarlierSteps
+from bayesdp.opacus.handed_out import PassNote
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
-from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs
+from bayesdp.opacus.precision import SeenAutocast
+from bayesdp.opacus.rank_steps import OverRanks
+from bayesdp.opacus.ranks import LedgerOfRankZero
+from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
-from bayesdp.report.live import LiveView
+from bayesdp.opacus.untrained import Movement
+from bayesdp.report.views import View
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
@@ -71,43 +73,59 @@ class Watch:
         optimizer: Any,
         sampling: Sampling,
         clipping: FlatClipping,
-        ledger: Ledger,
+        ledger: Ledger | LedgerOfRankZero,
         audit: AuditMeasurement | None,
         earlier: EarlierSteps,
         budget: StopWhen | None,
+        over_ranks: OverRanks,
         *,
         owned: bool,
-        live: LiveView | None = None,
+        live: View | None = None,
     ) -> None:
-        self.ledger = ledger
+        self.ledger = cast(Ledger, ledger)
+        "The ledger; on ranks other than 0 of several, an object that says that rank 0 has it."
         self.stopped = False
         "Whether the budget allows no further step: the loader draws no more batches, and steps change nothing."
         self._model, self._optimizer = model, optimizer
         self._sampling, self._clipping = sampling, clipping
-        self._audit, self._budget = audit, budget
+        self._audit = audit
         self._owned, self._live = owned, live
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
         self._coupling = coupling_layers(model)
-        passes = PassCounter(model, optimizer) if audit is not None and audit.one_pass else None
+        self._movement = Movement(model, optimizer)
+        self._model_hooks = [
+            *refuse_unsorted_sequences(model._module),
+            model._module.register_forward_pre_hook(PassNote(sampling.draws.handed_out), with_kwargs=True),
+        ]
+        audited = None if audit is None else audit.passes
+        passes = None if audited is None else PassCounter(model, optimizer, audited)
+        self._autocast = SeenAutocast(model._module)
+        if audit is not None:
+            audit.follow(self._autocast)
         self._open = OpenSum(optimizer, sampling, clipping, passes)
         self._sum: GradientSum | None = None
         "The sum once it is complete, until it is recorded."
         self._may_update = False
         self._audit_norms: torch.Tensor | None = None
-        device = next(model._module.parameters()).device
+        self._over_ranks = over_ranks
+        self._has_ledger = over_ranks.ranks.has_ledger
+        waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
-            self._recorder = ShuffledEpochs(ledger, sampling)
+            self._recorder = ShuffledEpochs(self.ledger, sampling)
         else:
-            self._recorder = PoissonSteps(ledger, sampling, late=device.type != "cpu")
+            self._recorder = PoissonSteps(self.ledger, sampling, late=not waits)
+        self._budget = BudgetCheck(budget, self._recorder, sampling.draws)
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
+        self._earlier = earlier
+        self._resumed = False
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.accountant.follow(ledger)
             self._step_hook.watched = True
-        earlier.begin(ledger)
-        self._earlier = earlier
-        self._resumed = ledger.steps > 0
+        if isinstance(ledger, Ledger):
+            earlier.begin(ledger)
+            self._resumed = ledger.steps > 0
         sampling.watch(self._open.start_iteration)
         clipping.attach()
         self._open.attach()
@@ -115,7 +133,7 @@ class Watch:
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
         self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
-        self._untouched = self._versions() if not ledger.steps else None
+        self._untouched = self._versions() if not self._resumed else None
 
     @property
     def random_draws(self) -> tuple[str, ...]:
@@ -134,12 +152,18 @@ class Watch:
         Norms that are not in the ledger yet are given to it first, and so are steps of a checkpoint that was loaded
         after ``watch``. Warns if parameters were changed although no step
         was recorded: training then went past the optimizer that was given to ``watch``.
+
+        Of several processes rank 0 has the claims: on the others this raises InvalidInputError, as ``statement`` does.
         """
+        if not self._has_ledger:
+            asked = self._over_ranks.ranks.rank
+            raise refuse("rank", asked, "rank 0, which has the ledger: ask there, as in `if rank == 0:`")
         self.settle()
         self._earlier.catch_up(self.settle)
         if self._live is not None:
             self._live.end()
-        if not self.ledger.steps and self._versions() != self._untouched:
+        if not self.ledger.steps and self._untouched not in (None, self._versions()):
+            self._untouched = None  # this is said once
             warnings.warn(
                 "Parameters were changed, but no step was recorded. If that was training, it was not with the "
                 "optimizer given to watch.",
@@ -162,8 +186,10 @@ class Watch:
         self._sampling.detach()
         self._clipping.detach()
         self._open.detach()
+        self._autocast.detach()
         self._earlier.end()
-        self._guard.remove()
+        for hook in (self._guard, *self._model_hooks):
+            hook.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
         del self._optimizer.pre_step
@@ -173,9 +199,10 @@ class Watch:
             if self._live is not None:
                 self._live.end()
         finally:
-            if self._owned:
+            if self._owned and self._has_ledger:
                 self.ledger.close()
-        if self.at_end is not None:
+        self._movement.look()
+        if self.at_end is not None and self._has_ledger:
             self.at_end()
 
     def __enter__(self) -> Self:
@@ -187,13 +214,17 @@ class Watch:
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return for a checkpoint which ledger has the steps before it."""
+        """Return for a checkpoint which ledger has the steps before it; nothing on ranks other than 0 of several."""
         self.settle()
-        return position_of(self.ledger)
+        return position_of(self.ledger) if self._has_ledger else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not."""
-        check_continues(self.ledger, state)
+        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not.
+
+        Of several processes, rank 0 checks the state that it has saved; the others may be given it or not.
+        """
+        if self._has_ledger:
+            check_continues(self.ledger, state)
 
     # What Opacus calls
 
@@ -205,8 +236,9 @@ class Watch:
                 return self._pre_step(closure)
             self._drop()
             return False
-        except BaseException:
+        except BaseException as error:
             self._drop()
+            self._over_ranks.failed(error)
             raise
 
     def _before_update(self, optimizer: Any) -> None:
@@ -214,17 +246,24 @@ class Watch:
         released = self._sum
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
-        self._warn_if_changed(released)
-        self._recorder.record(released)
+        self._movement.note(self._audit_norms)
+        self._over_ranks.record(lambda: self._record(released))
         self._open.released()
         self._sum = None
         self._may_update = True
         if self._step_hook is not None:
             self._step_hook(optimizer)
         self._earlier.count()
-        self._look_ahead(released)
+        if self._over_ranks.ends(lambda: not self._budget.allows_another(released)):
+            self._stop()
         if self._live is not None:
             self._live.show()
+
+    def _record(self, released: GradientSum) -> None:
+        if self._resumed:
+            warn_if_noise_changed(self.ledger, released)
+        self._resumed = False
+        self._recorder.record(released)
 
     def _check_recorded(self, *_: object) -> None:
         """Raise before the wrapped optimizer updates, unless a step was recorded for this update."""
@@ -239,15 +278,21 @@ class Watch:
 
     def _prepare(self) -> bool:
         """Add this batch to the sum; return True if more parts of it follow, or if the complete sum may be released."""
-        for layer in self._coupling:
-            check_mode(layer)
-        self._earlier.catch_up(self.settle)
-        if self._open.add_batch():
-            return True
-        if self._audit is not None:
-            self._audit_norms = self._audit.norms(self._open.clip, several_passes=self._open.several_passes)
-        self._sum = self._open.complete(self._audit_norms, self._caveats())
-        if not self._allowed(self._sum, self._sum.batch):
+        with self._over_ranks.preparing():
+            for layer in self._coupling:
+                check_mode(layer)
+            self._earlier.catch_up(self.settle)
+            if self._open.add_batch():
+                return True
+            if self._audit is not None:
+                self._audit_norms = self._audit.norms(
+                    self._open.clip,
+                    several_passes=self._open.several_passes,
+                    changed_gradients=self._open.changed_gradients,
+                )
+            own = self._open.complete(self._audit_norms, self._caveats())
+        released = self._sum = self._over_ranks.whole(own)
+        if self._over_ranks.ends(lambda: not self._budget.allows(released)):
             self._stop()
         return not self.stopped
 
@@ -255,7 +300,7 @@ class Watch:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
         rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
-        return rests_on | frozenset(["seeded"] * seeded)
+        return rests_on | self._autocast.caveats | frozenset(["seeded"] * seeded)
 
     def _drop(self) -> None:
         self._open.drop()
@@ -264,45 +309,13 @@ class Watch:
     def _versions(self) -> list[int]:
         return [parameter._version for parameter in self._model._module.parameters()]
 
-    def _allowed(self, released: GradientSum, draws: Collection[Draw]) -> bool:
-        """Return whether the budget allows a sum to be released; ``draws`` are its own, or those of a next sum."""
-        if self._budget is None:
-            return True
-        charge = self._recorder.charge(released, draws)
-        if charge.steps == 0:
-            return True
-        audit = None  # what an epoch costs audit records is known only at its end: until then, the clip bound
-        if self._budget.gated:
-            self.settle()
-            if isinstance(self._recorder, PoissonSteps) and released.audit is not None:
-                audit = released.audit.checked()
-        return self._budget.allows(**asdict(charge), audit=audit)
-
-    def _look_ahead(self, released: GradientSum) -> None:
-        """Draw no further batch if another step like this one could not be taken, so that the loop ends."""
-        if self._budget is not None and not self._budget.gated:
-            *_, last = released.batch
-            if not self._allowed(released, [self._sampling.draws.next_like(last)]):
-                self._stop()
-
     def _stop(self) -> None:
+        """Draw no further batch, so that the loop ends."""
         self.stopped = self._sampling.draws.ended = True
+        if not self._has_ledger:
+            return
         warnings.warn(
             f"The declared budget allows no further step after {self.ledger.steps}: training has ended.",
             BudgetReachedWarning,
             stacklevel=2,
         )
-
-    def _warn_if_changed(self, released: GradientSum) -> None:
-        """Warn at the first step of a resumed run if its noise changed: Opacus keeps it in no checkpoint."""
-        if self._resumed:
-            last = self.ledger.history.stretches[-1]
-            before = last.noise_multiplier or math.inf
-            now = released.noise_std / released.bound
-            if not np.isclose(before, now, rtol=1e-6):
-                warnings.warn(
-                    f"noise_multiplier={now:g} at the first step after resuming, {before:g} at the last step before: "
-                    "a schedule may have fallen back to its start. What is used is what is accounted.",
-                    stacklevel=2,
-                )
-        self._resumed = False

@@ -80,6 +80,8 @@ class BayesianAccountant:
             self.estimator = replace(self.estimator, as_published=True)
         self.steps = 0
         self._costs = np.zeros(len(self.lambdas))
+        self._told = False
+        "Whether LastLambdaWarning was issued already."
         self._moments_accountant = np.zeros(len(self.lambdas))
         self._tables: dict[float, ExcessTable] = {}
 
@@ -176,17 +178,23 @@ class BayesianAccountant:
     def epsilon(self, delta: float) -> float:
         """Return the least epsilon_mu over the orders at delta_mu = ``delta``, which includes ``total_gamma``.
 
-        0 before the first step. Warns with LastLambdaWarning if the largest order gives it. Raises InvalidInputError
-        unless ``delta`` is above ``total_gamma`` and below 1.
+        0 before the first step. Warns once with LastLambdaWarning if the largest order gives it. Raises
+        InvalidInputError unless ``delta`` is above ``total_gamma`` and below 1.
         """
-        value, best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)
-        if self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas):
-            warnings.warn(
-                f"lambda={self.lambdas[best]:g} is the last of the grid: a larger one may give a smaller epsilon.",
-                LastLambdaWarning,
-                stacklevel=2,
-            )
+        value, notes = self._noted_epsilon(delta)
+        if notes and not self._told:
+            self._told = True
+            warnings.warn(notes[0], LastLambdaWarning, stacklevel=2)
         return value
+
+    def _noted_epsilon(self, delta: float) -> tuple[float, tuple[str, ...]]:
+        """Return epsilon, and a sentence if the largest order gives it."""
+        value, best = epsilon_from_costs(self._costs, self.lambdas, self._usable(delta), self.conversion)
+        if not (self.steps and value > 0 and len(self.lambdas) > 1 and best == np.argmax(self.lambdas)):
+            return value, ()
+        return value, (
+            f"lambda={self.lambdas[best]:g} is the last of the grid: a larger one may give a smaller epsilon.",
+        )
 
     get_epsilon = epsilon
 
@@ -218,9 +226,7 @@ class BayesianAccountant:
         Model-based, on average over the population, in both directions; marked private unless ``audit``. Where the
         largest order is the best, a note says so instead of a warning. Raises InvalidInputError as ``epsilon`` does.
         """
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", LastLambdaWarning)
-            epsilon = self.epsilon(delta)
+        epsilon, notes = self._noted_epsilon(delta)
         label = "Bayesian accountant" + (", as published" if self.as_published else "")
         everyone = Claim(
             epsilon=self.moments_accountant_epsilon(delta),
@@ -245,7 +251,7 @@ class BayesianAccountant:
                 "the estimator's model of their costs",
                 "costs do not depend on earlier outputs",
             ),
-            notes=tuple(str(warning.message) for warning in caught),
+            notes=notes,
             private=not self.audit,
             worst_case=everyone,
         )

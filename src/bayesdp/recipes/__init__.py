@@ -1,12 +1,13 @@
 """Recipes: complete private models, from raw data to the statement.
 
-    datasets/         MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult and digits, each split three ways
+    datasets/         MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult, SST-2 and digits, each split three ways
     features.py       public features, each computed from one row alone; feature_cache.py keeps them
+    sentence_encoder.py  features of texts, by a frozen transformer in a folder of the user's
     public_basis.py   fewer features, by directions found in made-up images of pen strokes
     release.py        noisy sums, recorded in the ledger before they are used
     whitening.py      centre and shape of features, released with noise
     descent.py        what follows noisy gradients: settings, weights, a Gaussian posterior
-    linear_probe.py   DP-SGD for a linear model, with norms in closed form; the recipe for images
+    linear_probe.py   DP-SGD for a linear model, with norms in closed form; the recipe for images and sentences
     dp_sgd.py         DP-SGD for any PyTorch model, on Opacus; the recipe for digits
     variational.py    private Bayesian logistic regression; the recipe for tables
     loop.py           the steps of a run; checkpoint.py keeps its state

@@ -169,6 +169,12 @@ RECIPES = {
             audit_uses={0.06: _SECOND_LOOK},
         ),
         Recipe(
+            name="sst2",
+            features="sentence-encoder",
+            choices=(ProbeChoice(target_epsilon=1.0, steps=80, clip=0.1, learning_rate=60.0, shape=0.1, floor=0.5),),
+            tried=8,
+        ),
+        Recipe(
             name="digits",
             features="pixels",
             # For a demonstration: of the settings within two points of the most accurate, those in which validation

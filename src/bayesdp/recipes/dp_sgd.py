@@ -25,8 +25,8 @@ with needs("demo", "training a network with DP-SGD"):  # first, as the modules o
 
 from bayesdp import validation
 from bayesdp.opacus import SecureNoise, SecureSampler, Watch, watch
-from bayesdp.opacus.audit import quiet_hooks
 from bayesdp.opacus.audit_loss import separate_loss
+from bayesdp.opacus.twin import quiet_hooks
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
 from bayesdp.recipes.catalogue import NetworkChoice

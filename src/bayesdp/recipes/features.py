@@ -1,7 +1,8 @@
 """Public features: functions of one row alone that know nothing about the training data, so they cost no privacy.
 
 Scattering (Oyallon & Mallat, 2015; for private learning Tramèr & Boneh, 2021) has no weights at all; EfficientNet-lite0
-was trained on ImageNet. Each row is normalised by itself: statistics of the data set would be a release of their own.
+was trained on ImageNet; the transformer for sentences is the user's (``sentence_encoder.py``). Each row is normalised
+by itself: statistics of the data set would be a release of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.feature_cache import Features, cached_in_parts
 from bayesdp.recipes.release import bounded_rows
+from bayesdp.recipes.sentence_encoder import encoder, model_fingerprint, model_folder
+from bayesdp.validation import refuse
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +44,10 @@ class Extractor:
     "Returns the function that computes features [n, d] of rows [n, ...]."
     cached: bool = True
     libraries: tuple[str, ...] = ()
-    "Modules that ``build`` imports, from the extra ``recipes``."
+    "Modules that ``build`` imports, from the extra ``extra``."
+    extra: str = "recipes"
+    model: str | None = None
+    "The fingerprint of the model that computes the features, if it is the user's."
 
     def __call__(self, rows: NDArray[Any]) -> Features:
         """Return the features [n, d] of rows [n, ...]. Raises MissingLibraryError without the libraries for them."""
@@ -48,9 +55,14 @@ class Extractor:
         starts = range(0, len(rows), self.rows_at_once)
         return np.concatenate([compute(rows[start : start + self.rows_at_once]) for start in starts])
 
+    @property
+    def cache_name(self) -> str:
+        """The name under which features are kept: features of another model are never taken for these."""
+        return self.name if self.model is None else f"{self.name}-{self.model[:16]}"
+
     def check_libraries(self) -> None:
         """Raise MissingLibraryError if a library for these features is missing; imports none, as they are heavy."""
-        with needs("recipes", f"computing {self.name} features"):
+        with needs(self.extra, f"computing {self.name} features"):
             for library in self.libraries:
                 if find_spec(library) is None:
                     raise ModuleNotFoundError(name=library)
@@ -67,7 +79,7 @@ def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> D
             return extractor(rows)
         compute = functools.cache(extractor.build)  # only if there is something to compute: it may load a network
         return cached_in_parts(
-            extractor.name,
+            extractor.cache_name,
             extractor.version,
             rows,
             lambda part: compute()(part),
@@ -148,3 +160,27 @@ EXTRACTORS = {
         Extractor("table", 1, 1 << 20, _as_they_are, cached=False),
     )
 }
+SENTENCES = "sentence-encoder"
+"""The features that a transformer in a folder computes."""
+
+
+def find_extractor(name: str, model: str | Path | None = None) -> Extractor:
+    """Return the extractor of this name; ``model`` is the folder of the transformer that computes sentence features.
+
+    Without ``model`` the folder is the one that BAYESDP_MODEL names. Raises InvalidInputError if there is none or a
+    file is missing in it, and for a folder that these features have no use for.
+    """
+    if name != SENTENCES:
+        if model is not None:
+            raise refuse("model", str(model), f"no model: {name} features do without")
+        return EXTRACTORS[name]
+    folder = model_folder(model)
+    return Extractor(
+        SENTENCES,
+        1,
+        1024,
+        lambda: encoder(folder),
+        libraries=("torch", "transformers"),
+        extra="transformers",
+        model=model_fingerprint(folder),
+    )

@@ -229,6 +229,9 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
     whitening = release_whitening(train.x, audit.x, choice, run, whitening_stages)
     train_rows = ProbeRows(whitening.apply(train.x), train.y, dataset.classes)
     audit_rows = ProbeRows(whitening.apply(audit.x), audit.y, dataset.classes)
+    judged_rows = audit_rows
+    if dataset.test is not None:
+        judged_rows = ProbeRows(whitening.apply(dataset.test.x), dataset.test.y, dataset.classes)
     weights = fit_probe(
         train_rows,
         settings,
@@ -241,9 +244,9 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
     )
     return Fitted(
         arrays=_folded(weights, whitening, basis),
-        accuracy=audit_rows.accuracy(weights),
+        accuracy=judged_rows.accuracy(weights),
         classify="argmax over classes of weights @ (features - centre)",
-        baseline=lambda: _baseline(train_rows, audit_rows, settings),
+        baseline=lambda: _baseline(train_rows, judged_rows, settings),
     )
 
 
@@ -261,10 +264,10 @@ def _folded(weights: FloatArray, whitening: Whitening, basis: Basis | None) -> d
     return {"weights": whole, "centre": centre}
 
 
-def _baseline(rows: ProbeRows, audit: ProbeRows, settings: SgdSettings) -> float:
-    """Return the accuracy on audit rows without noise, clipped alike, after four times the steps. Not private."""
+def _baseline(rows: ProbeRows, judged: ProbeRows, settings: SgdSettings) -> float:
+    """Return the accuracy on ``judged`` without noise, clipped alike, after four times the steps. Not private."""
     settings = replace(settings, steps=4 * settings.steps, average=0.0)
     descent = Descent(new_weights(rows.features, rows.classes), settings)
     for number in range(settings.steps):
         descent.update(rows.clipped_sum(descent.weights, settings.clip) / len(rows), number)
-    return audit.accuracy(descent.result)
+    return judged.accuracy(descent.result)

@@ -45,10 +45,10 @@ class RecipeRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A trained model: its arrays, how to classify with them, and its accuracy on audit rows."""
+    """A trained model: its arrays, how to classify with them, and its accuracy on ``Dataset.judged``."""
 
     arrays: dict[str, NDArray[Any]]
     classify: str
     accuracy: float
     baseline: Callable[[], float]
-    "Trains without noise and returns the accuracy on audit rows, which is not private."
+    "Trains without noise and returns the same accuracy, which is not private."

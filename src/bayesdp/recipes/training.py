@@ -25,7 +25,7 @@ from bayesdp.randomness import source
 from bayesdp.recipes.catalogue import find_recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, array_bytes
 from bayesdp.recipes.datasets import load
-from bayesdp.recipes.features import EXTRACTORS, extract
+from bayesdp.recipes.features import extract, find_extractor
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.stages import stages
 from bayesdp.report import ReleasedFile, check_libraries, write_report
@@ -43,8 +43,9 @@ FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
 class Trained:
     """A private model and what may be claimed about it.
 
-    ``accuracy`` is the share of audit rows that are classified correctly; ``baseline_accuracy`` the same without noise,
-    which is not private, or None. ``seconds`` is the time that everything took, data and report included.
+    ``accuracy`` is the share of ``judged_on`` (audit or test rows) that are classified correctly; ``baseline_accuracy``
+    the same without noise, which is not private, or None. ``seconds`` is the time that everything took, data and report
+    included.
     """
 
     recipe: str
@@ -58,10 +59,11 @@ class Trained:
     model: Fitted
     repeated_steps: list[RepeatedStep]
     "Noise multiplier, sampling rate and number of its steps, for composition with other runs."
+    judged_on: str = "audit rows"
 
     def statement(self) -> str:
         """Return accuracy and claims in about ten lines."""
-        accuracy = f"{self.recipe}: {100 * self.accuracy:.2f} % of the audit rows classified correctly"
+        accuracy = f"{self.recipe}: {100 * self.accuracy:.2f} % of the {self.judged_on} classified correctly"
         if self.baseline_accuracy is not None:
             accuracy += f"; without privacy, which is not for release, {100 * self.baseline_accuracy:.2f} %"
         return f"{accuracy}.\n{self.claims.statement()}"
@@ -86,6 +88,7 @@ def train(
     name: str,
     *,
     data: str | Path | None = None,
+    model: str | Path | None = None,
     target_epsilon: float | None = None,
     delta: float = 1e-5,
     seed: int = 0,
@@ -102,12 +105,13 @@ def train(
     recipe's own is taken; for another target, noise is calibrated to it and the other settings are those of the nearest
     target that was tuned.
 
-    ``data`` is the folder with the data sets, see ``load``. Noise and batches come from a cryptographic generator; with
-    ``reproducible`` they come from ``seed``, and the run is an experiment and not for release. Which rows are trained
-    on, and which are for the audit, does not depend on the seed. ``baseline`` also trains without noise, which is not
-    private; by default in experiments only. ``output`` is a new folder for ledger, model, statement, report and JSON.
-    With ``resume`` it is the folder of an interrupted run, which goes on with the steps that are left. ``track`` shows
-    a progress bar.
+    ``data`` is the folder with the data sets, see ``load``; ``model`` that of the transformer whose features the recipe
+    ``sst2`` uses, by default the one that BAYESDP_MODEL names. Noise and batches come from a cryptographic generator;
+    with ``reproducible`` they come from ``seed``, and the run is an experiment and not for release. Which rows are
+    trained on, and which are for the audit, does not depend on the seed. ``baseline`` also trains without noise, which
+    is not private; by default in experiments only. ``output`` is a new folder for ledger, model, statement, report and
+    JSON. With ``resume`` it is the folder of an interrupted run, which goes on with the steps that are left. ``track``
+    shows a progress bar.
 
     Raises InvalidInputError for bad input and MissingLibraryError for a library that is not installed, both before
     anything is computed or written, and OSError if a file cannot be written.
@@ -121,7 +125,7 @@ def train(
     if resume and output is None:
         raise refuse("output", None, "with --resume the folder of the run that was interrupted")
     folder = None if output is None else _checked_folder(Path(output), resume)
-    extractor = EXTRACTORS[recipe.features]
+    extractor = find_extractor(recipe.features, model)
     # Libraries come before the data: what is missing is said at once, not after a download or a training.
     extractor.check_libraries()
     if folder is not None:
@@ -133,8 +137,10 @@ def train(
         "target_epsilon": target,
         "delta": request.delta,
         **{key: value for key, value in recipe.to_dict(choice).items() if key != "target_epsilon"},
+        **({} if extractor.model is None else {"model_sha256": extractor.model}),
         "trained_on": f"{len(dataset.development)} rows, those for validation among them",
         "audited_on": f"{len(dataset.audit)} rows",
+        **({} if dataset.test is None else {"tested_on": f"{len(dataset.test)} rows"}),
         "data": dataset.source,
     }
     about = {"recipe": name, "seed": seed, "reproducible": reproducible, "settings": settings}
@@ -189,6 +195,7 @@ def train(
         seconds=time.perf_counter() - started,
         model=fitted,
         repeated_steps=ledger.history.repeated_steps(),
+        judged_on="audit rows" if dataset.test is None else "test rows",
     )
     if folder is not None:
         _keep(folder, trained, content)

@@ -5,8 +5,11 @@ first_screen.py the sentences and people on its first screen
 release_checks.py the questions to settle before a release
 pictures.py     its pictures of people and of a scale
 chart_data.py   the figures that its charts draw
-page.py         the page itself, with page.html, page.css and page.js
-live.py         one line about a run while it is training
+page.py         the page itself, with page.html
+clip_page.py    what other clip bounds would do: a chart of the report, and a page of its own with clip.html
+single_file.py  pages that load nothing else, with page.css and page.js
+curve_points.py the two figures that a dashboard draws
+live.py         one line about a run while it is training; views.py: what else may be shown then
 summary.py      what `bayesdp show` prints
 """
 
@@ -17,8 +20,9 @@ from pathlib import Path
 from bayesdp.claims import RunClaims
 from bayesdp.ledger import StoredLedger
 from bayesdp.report.contents import report_contents
-from bayesdp.report.page import check_libraries, render
+from bayesdp.report.page import render
 from bayesdp.report.release_checks import ReleasedFile
+from bayesdp.report.single_file import check_libraries
 from bayesdp.whole_file import write_text
 
 __all__ = ["ReleasedFile", "check_libraries", "write_report"]

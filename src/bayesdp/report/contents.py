@@ -12,12 +12,14 @@ import numpy as np
 
 from bayesdp.claims import ClaimRequest, RunClaims, compute_claims
 from bayesdp.claims.claim import Claim
+from bayesdp.claims.clip_advice import ClipAdvice, clip_advice
 from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_caveats
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.risk import RunRisk
 from bayesdp.formatting import finite_or_none
 from bayesdp.ledger import MEMORY, StoredLedger, lasting_seal
 from bayesdp.report.chart_data import ByDelta, OverTraining, by_delta, over_training, ranked
+from bayesdp.report.clip_page import clip_data
 from bayesdp.report.first_screen import FirstScreen, first_screen
 from bayesdp.report.release_checks import ReleasedFile, release_checks
 from bayesdp.report.summary import command_name
@@ -50,6 +52,8 @@ class Contents:
     shares: dict[str, Any]
     by_delta: ByDelta
     over_training: OverTraining
+    clip: ClipAdvice | None
+    "What other clip bounds would do for typical people; None if the statement has no advice about it."
     groups: list[dict[str, Any]]
     "The largest groups that have enough records for a figure."
     groups_left_out: int
@@ -63,6 +67,7 @@ class Contents:
             "by_delta": {**asdict(self.by_delta), "shares": list(SHARES)},
             "over_training": {**asdict(self.over_training), "shares": list(SHARES)},
             "groups": self.groups,
+            "clip": None if self.clip is None else clip_data(self.clip),
         }
 
 
@@ -117,6 +122,7 @@ def report_contents(
         shares=_by_share(claims, request.gamma) if ledger.audit_records else {},
         by_delta=_as_claimed(table, claims),
         over_training=over_training(ledger, claims.figures, request.delta, SHARES, request.gamma),
+        clip=clip_advice(ledger, claims.figures, request.gamma) if claims.advice else None,
         groups=groups,
         groups_left_out=len(claims.groups) - len(groups),
         reproduce=_reproduce(ledger, name, verify, request, title, model),

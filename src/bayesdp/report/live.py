@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 
 from bayesdp import validation
+from bayesdp.claims.clip_advice import clip_sentence
 from bayesdp.claims.everyone import guaranteed_clip_bound, ledger_caveats
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
@@ -20,6 +21,7 @@ from bayesdp.ledger import StoredLedger
 
 _PART = 0.02  # the largest part of the time that may be spent on figures
 _SECONDS = 0.5  # the shortest time between two computations
+_STEPS = 10  # with norms of audit records, after which there may be advice
 
 
 class LiveView:
@@ -27,7 +29,8 @@ class LiveView:
 
     Figures are computed again after half a second at the earliest, and take at most 2 % of the time. They are of the
     same kind as those of ``Ledger.claims``: the bound for everyone, and the ex-post epsilon for ``share`` of the people
-    with confidence 1 - ``gamma``, if there are enough audit records. Raises InvalidInputError for values out of range.
+    with confidence 1 - ``gamma``, if there are enough audit records. Above the line there is once, after a few steps,
+    what the audit set shows about the clip bound. Raises InvalidInputError for values out of range.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class LiveView:
         self._share, self._gamma = validation.probability("share", share), validation.probability("gamma", gamma)
         self._due = -math.inf
         self._line = ""
+        self._advice: str | None = None
         self._ended_at: int | None = None
         "The number of steps in the last line that was ended."
 
@@ -56,14 +60,20 @@ class LiveView:
             self._due = started + max(_SECONDS, taken / _PART)
         return self._line
 
+    def advice(self) -> str:
+        """Return what the audit set showed about the clip bound after a few steps; empty if there is no advice."""
+        return f"Advice: {self._advice}" if self._advice else ""
+
     def show(self) -> None:
         """Write the line over the previous one if stderr is a terminal; otherwise do nothing."""
         if not sys.stderr.isatty():
             return
         _shown.add(self)
-        before = self._line
+        before, advised = self._line, self.advice()
         if self.line() != before:
             columns = _columns()
+            if self.advice() != advised:
+                sys.stderr.write(f"\r\x1b[K{self.advice()}\n")
             fitting = self._line if len(self._line) < columns else self._line[: columns - 2] + "…"
             sys.stderr.write(f"\r\x1b[K{fitting}")  # a line that wraps could not be written over
             sys.stderr.flush()
@@ -85,6 +95,9 @@ class LiveView:
         figures = RecordFigures(self._ledger, self._delta, math.inf)
         guaranteed = guaranteed_clip_bound(self._ledger, figures.clip_bound)
         everyone = math.inf if guaranteed is None else float(guaranteed.epsilons([self._delta])[0])
+        if self._advice is None and self._ledger.history.audited_steps >= _STEPS:  # it is computed once
+            compared = RecordFigures(self._ledger, self._delta, everyone)
+            self._advice = clip_sentence(self._ledger, compared, self._gamma, quick=True)
         words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
         sure = share_epsilon(figures.ex_post, self._share, self._gamma)
         if sure is not None:

@@ -23,7 +23,7 @@
     margin: { l: 60, r: 15, t: 10, b: 50 }, hovermode: "x unified", hoverlabel: { bgcolor: colour("card"), font: { color: colour("ink") } },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, xaxis: x, yaxis: y, ...more });
 
-  let place = data.by_delta.deltas.indexOf(data.delta);
+  let place = data.by_delta ? data.by_delta.deltas.indexOf(data.delta) : -1;
   const charts = {
     shares: () => {
       const { shares, ex_post, estimate: guessed, everyone: worst } = data.shares, x = shares.map((share) => 100 * share);
@@ -53,6 +53,12 @@
       return [lines, layout(axis("delta", { type: "log", exponentformat: "power" }), axis("epsilon at most", { rangemode: "tozero" }),
         { shapes: [{ type: "line", xref: "x", yref: "paper", x0: mark, x1: mark, y0: 0, y1: 1, line: { color: colour("quiet"), width: 1, dash: "dot" } }] })];
     },
+    clip: () => {
+      const { bounds, factors, now, everyone: worst, shares, estimates } = data.clip, mark = bounds[now];
+      return [[line("everyone", bounds, bounds.map(() => worst), { ...everyone(), mode: "lines" }), ...shares.map((share, n) => line("estimate for " + whom(share), bounds, estimates[n], estimate(DASH[share])))],
+        layout(axis(factors ? "clip bound, times that of the run" : "clip bound", { type: "log", tickmode: "array", tickvals: bounds, ticktext: bounds.map((bound) => String(+bound.toPrecision(3))) }), axis("epsilon, about", { rangemode: "tozero" }),
+          { shapes: [{ type: "line", xref: "x", yref: "paper", x0: mark, x1: mark, y0: 0, y1: 1, line: { color: colour("quiet"), width: 1, dash: "dot" } }] })];
+    },
     groups: () => {
       const names = data.groups.map((group) => (group.name.length > 30 ? group.name.slice(0, 29) + "…" : group.name));
       const at = (what, n) => data.groups.map((group) => group.figures[n][what]);
@@ -80,23 +86,27 @@
   }
   const slider = document.getElementById("delta-slider"), typed = document.getElementById("delta-number");
   function move(to) { place = to; slider.value = String(to); figures(); draw("delta"); }
-  slider.addEventListener("input", () => { typed.value = plainNumber(data.by_delta.deltas[+slider.value]); move(+slider.value); });
-  typed.addEventListener("change", () => {
-    // The largest delta in the table that is not above what was typed: the safe side.
-    const wanted = Number(typed.value), deltas = data.by_delta.deltas;
-    const nearest = wanted > 0 && wanted < 1 ? deltas.findLastIndex((delta) => delta <= wanted * (1 + 1e-9)) : -1;
-    typed.setAttribute("aria-invalid", String(nearest < 0));
-    if (nearest >= 0) move(nearest); else document.getElementById("delta-figures").textContent = "No figures for this delta; those in the table are from " + deltas[0] + " to " + deltas[deltas.length - 1] + ".";
-  });
-  document.getElementById("slider-form").addEventListener("submit", (event) => event.preventDefault());
-  figures();
+  if (slider) {
+    slider.addEventListener("input", () => { typed.value = plainNumber(data.by_delta.deltas[+slider.value]); move(+slider.value); });
+    typed.addEventListener("change", () => {
+      // The largest delta in the table that is not above what was typed: the safe side.
+      const wanted = Number(typed.value), deltas = data.by_delta.deltas;
+      const nearest = wanted > 0 && wanted < 1 ? deltas.findLastIndex((delta) => delta <= wanted * (1 + 1e-9)) : -1;
+      typed.setAttribute("aria-invalid", String(nearest < 0));
+      if (nearest >= 0) move(nearest); else document.getElementById("delta-figures").textContent = "No figures for this delta; those in the table are from " + deltas[0] + " to " + deltas[deltas.length - 1] + ".";
+    });
+    document.getElementById("slider-form").addEventListener("submit", (event) => event.preventDefault());
+    figures();
+  }
   drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   // Two pages are printed unless all are asked for. Paper is narrow, and nobody can unfold details on it.
   const everything = document.getElementById("print-all");
   const all = () => document.body.classList.toggle("everything", everything.checked);
-  everything.addEventListener("change", all);
-  all(); // browsers remember what was ticked before the page was loaded again
+  if (everything) {
+    everything.addEventListener("change", all);
+    all(); // browsers remember what was ticked before the page was loaded again
+  }
   const folded = [...document.querySelectorAll("details:not([open])")];
   addEventListener("beforeprint", () => {
     folded.forEach((details) => (details.open = true));

@@ -1,69 +1,23 @@
-"""The page: contents, charts and scripts in one HTML file that loads nothing else.
-
-Everything that may come from a user is text: Jinja escapes it, and scripts read it from JSON in which no tag can begin.
-The Content-Security-Policy allows only the two scripts on the page to run, identified by their hashes.
-"""
+"""The page of the report: what it says and draws, from its contents."""
 
 from __future__ import annotations
-
-import base64
-import hashlib
-import json
-from dataclasses import dataclass
-from importlib import resources
-from typing import Any
 
 from bayesdp.claims.risk import MEANING, RiskClaim
 from bayesdp.formatting import confidence, percent, percent_digits, round_up
 from bayesdp.guarantees.trade_off import FALSE_POSITIVE_RATES
-from bayesdp.optional import needs
 from bayesdp.report.chart_data import Column
+from bayesdp.report.clip_page import clip_chart
 from bayesdp.report.contents import SHARES, Contents
 from bayesdp.report.pictures import dots, dots_in_words, scale
 from bayesdp.report.release_checks import ACCEPTABLE
-
-
-@dataclass(frozen=True)
-class Chart:
-    """The text around a chart, and its figures as a table."""
-
-    name: str
-    "By which the script finds it."
-    title: str
-    text: str
-    alt: str
-    "A description for those who cannot see the chart."
-    heads: list[str]
-    lines: list[list[str]]
-
-
-def check_libraries() -> None:
-    """Raise MissingLibraryError if a library that a report needs is missing."""
-    with needs("report", "the report"):
-        import jinja2  # noqa: F401  # pyright: ignore[reportUnusedImport]
-        import plotly  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from bayesdp.report.single_file import Chart, render_page
 
 
 def render(page: Contents) -> str:
     """Return the page as HTML. Raises MissingLibraryError if plotly or jinja2 is missing."""
-    check_libraries()
-    import jinja2
-    from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
-
-    plotly, script = get_plotlyjs(), _file("page.js")
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {_hash(plotly)} {_hash(script)}",
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(_file("page.html")).render(
+    return render_page(
+        "page.html",
+        page.data(),
         page=page,
         charts=_charts(page),
         dots=dots(page.first.bands),
@@ -82,26 +36,7 @@ def render(page: Contents) -> str:
         at_delta=_at_delta(page),
         surely=confidence(page.gamma),
         place=page.by_delta.deltas.index(page.delta),
-        policy=policy,
-        style=Markup(_file("page.css")),
-        data=Markup(_json(page.data())),
-        plotly=Markup(plotly),
-        script=Markup(script),
     )
-
-
-def _file(name: str) -> str:
-    return (resources.files("bayesdp.report") / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def _json(data: dict[str, Any]) -> str:
-    """Return JSON in which no HTML tag can begin or end."""
-    text = json.dumps(data, allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _risk_line(claim: RiskClaim) -> list[str]:
@@ -118,6 +53,7 @@ def _charts(page: Contents) -> list[Chart]:
         *([_shares(page)] if page.shares else []),
         _training(page),
         *([_exposure(page)] if audited else []),
+        *([clip_chart(page.clip)] if page.clip is not None else []),
         _delta(page),
         *([_groups(page)] if page.groups else []),
     ]

@@ -30,8 +30,19 @@ VARIABLE = "BAYESDP_DATA"
 VALIDATION = 0.1
 """The share of development rows that is held out for validation."""
 
-Parts = tuple[Rows, Rows]
-"""Development and audit rows."""
+AUDIT_ROWS = 1000
+"""The number of audit rows that are drawn from the training file where the published test set is of another kind."""
+
+Parts = tuple[Rows, Rows] | tuple[Rows, Rows, Rows]
+"""Development and audit rows, and test rows if they are not the audit rows."""
+
+
+def _audit_from_training(training: Rows, test: Rows) -> Parts:
+    """Draw audit rows from the rows for training, the same ones each time, and keep the test rows for accuracy."""
+    order = np.random.default_rng(len(training)).permutation(len(training))
+    audit: NDArray[np.int64] = np.sort(order[: min(AUDIT_ROWS, len(training) // 2)])
+    return training.take(np.setdiff1d(order, audit)), training.take(audit), test
+
 
 _FROM_FOLDER: dict[str, Callable[[Path], Parts]] = {
     "mnist": files.idx_images,
@@ -39,6 +50,7 @@ _FROM_FOLDER: dict[str, Callable[[Path], Parts]] = {
     "cifar10": files.cifar10,
     "abalone": lambda folder: scaled_tables.abalone(files.abalone(folder)),
     "adult": lambda folder: scaled_tables.adult(*files.adult(folder)),
+    "sst2": lambda folder: _audit_from_training(*files.sst2(folder)),
 }
 _FROM_OPENML: dict[str, Callable[[], Parts]] = {
     "mnist": lambda: scikit_learn.images("mnist_784", 1, 60_000, (28, 28)),
@@ -54,9 +66,10 @@ def load(name: str, data: str | Path | None = None, *, seed: int = 0) -> Dataset
     """Return the data set ``name``, split into rows for training, for validation and for the audit.
 
     ``data`` is the folder in which the data set has a folder of its own; None takes the one that BAYESDP_DATA names,
-    and without that variable OpenML is asked. Audit rows are the published test set (Abalone: the last fifth, as in the
-    paper; digits: 500 rows), the same for every seed, so that no run trains on the audit rows of another. ``seed``
-    decides which tenth of the other rows is held out for validation.
+    and without that variable OpenML is asked, which does not have SST-2. Audit rows are the published test set
+    (Abalone: the last fifth, as in the paper; digits: 500 rows; SST-2: 1,000 rows of the training file), the same for
+    every seed, so that no run trains on the audit rows of another. ``seed`` decides which tenth of the other rows is
+    held out for validation.
 
     Raises InvalidInputError for an unknown name, a missing or damaged file, or if OpenML does not answer, and
     MissingLibraryError where scikit-learn or pandas is needed and not installed.
@@ -65,18 +78,31 @@ def load(name: str, data: str | Path | None = None, *, seed: int = 0) -> Dataset
         raise refuse("name", name, f"one of {', '.join(NAMES)}")
     seed = validation.count("seed", seed, minimum=0)
     if name == "digits":
-        return _split(name, "bundled with scikit-learn", *scikit_learn.digits(), seed)
+        return _split(name, "bundled with scikit-learn", *scikit_learn.digits(), seed=seed)
     folder = data if data is not None else os.environ.get(VARIABLE) or None
-    if folder is None:
-        return _split(name, "OpenML", *_FROM_OPENML[name](), seed)
-    return _split(name, "folder", *_FROM_FOLDER[name](files.folder_of(name, Path(folder))), seed)
+    if folder is not None:
+        otherwise = "; or leave it out to fetch the data from OpenML" if name in _FROM_OPENML else ""
+        parts = _FROM_FOLDER[name](files.folder_of(name, Path(folder), otherwise=otherwise))
+        return _split(name, "folder", *parts, seed=seed)
+    if name not in _FROM_OPENML:
+        wanted = " and ".join(f"{name}/{file}" for file in FILES[name])
+        raise refuse("data", None, f"a folder with {wanted}, as --data or in {VARIABLE}: OpenML does not have this set")
+    return _split(name, "OpenML", *_FROM_OPENML[name](), seed=seed)
 
 
-def _split(name: str, source: str, development: Rows, audit: Rows, seed: int) -> Dataset:
+def _split(name: str, source: str, development: Rows, audit: Rows, test: Rows | None = None, *, seed: int) -> Dataset:
     order = np.random.default_rng([seed, len(development)]).permutation(len(development))
     held_out: NDArray[np.int64] = np.sort(order[: round(VALIDATION * len(development))])
-    classes = 2 if name in ("abalone", "adult") else 10
-    for rows in (development, audit):
+    classes = 2 if name in ("abalone", "adult", "sst2") else 10
+    for rows in (development, audit, *([] if test is None else [test])):
         if not len(rows) or not (rows.y.min() >= 0 and rows.y.max() < classes):
             raise refuse("data", name, f"rows of classes 0 to {classes - 1}, for training and for the audit")
-    return Dataset(name=name, source=source, development=development, audit=audit, held_out=held_out, classes=classes)
+    return Dataset(
+        name=name,
+        source=source,
+        development=development,
+        audit=audit,
+        held_out=held_out,
+        classes=classes,
+        test=test,
+    )

@@ -48,6 +48,13 @@ class Dataset:
     held_out: NDArray[np.int64]
     classes: int
     "The number of classes, known beforehand: reading it off the rows would be learning from them."
+    test: Rows | None = None
+    "Rows for the accuracy, where the published test set differs in kind from the rows that are trained on."
+
+    @property
+    def judged(self) -> Rows:
+        """The rows on which the accuracy is computed, at the very end: the test rows, or else the audit rows."""
+        return self.audit if self.test is None else self.test
 
     @property
     def train(self) -> Rows:
@@ -68,6 +75,7 @@ class Dataset:
             self,
             development=Rows(compute(self.development.x), self.development.y),
             audit=Rows(compute(self.audit.x), self.audit.y),
+            test=None if self.test is None else Rows(compute(self.test.x), self.test.y),
         )
 
     def arrays(self) -> list[NDArray[Any]]:

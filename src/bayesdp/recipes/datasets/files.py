@@ -21,18 +21,22 @@ FILES = {
     "cifar10": ["cifar10.npz"],
     "abalone": ["abalone.data"],
     "adult": ["adult.data", "adult.test"],
+    "sst2": ["train.tsv.gz", "dev.tsv.gz"],
 }
 """The files of each data set. ``cifar10.npz`` has x_train, y_train, x_test and y_test, with images [n, 32, 32, 3]."""
+LONGEST_TEXT = 512
+"""The number of characters of a text that are read: more than any row of SST-2 has, and the same for every file."""
 
 
-def folder_of(name: str, data: Path) -> Path:
-    """Return the folder of one data set inside ``data``. Raises InvalidInputError that names all missing files."""
+def folder_of(name: str, data: Path, *, otherwise: str) -> Path:
+    """Return the folder of one data set inside ``data``.
+
+    Raises InvalidInputError that names all missing files, and ``otherwise``: where else the data may come from.
+    """
     folder = data / name
     if missing := [file for file in FILES[name] if not (folder / file).is_file()]:
         files = " and ".join(f"{name}/{file}" for file in missing)
-        raise InvalidInputError(
-            f"data={str(data)!r}: expected {files} in it; or leave it out to fetch the data from OpenML."
-        )
+        raise InvalidInputError(f"data={str(data)!r}: expected {files} in it{otherwise}.")
     return folder
 
 
@@ -88,6 +92,28 @@ def abalone(folder: Path) -> list[list[str]]:
 def adult(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
     """Return lines of fifteen values, as text: those for training and those of the test set."""
     return _lines(folder / "adult.data", 15), _lines(folder / "adult.test", 15)
+
+
+def sst2(folder: Path) -> tuple[Rows, Rows]:
+    """Return texts [n] and their classes, 1 for praise: the training file, and the development set of GLUE."""
+    return _labelled_texts(folder / "train.tsv.gz"), _labelled_texts(folder / "dev.tsv.gz")
+
+
+def _labelled_texts(path: Path) -> Rows:
+    """Read two columns, divided by a tab, of which the header calls one ``label``; the other is the text."""
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode().split("\n")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise _damaged(path, error) from None
+    header, *rows = [line.rstrip("\r").split("\t") for line in lines if line.strip()] or [[]]
+    if len(header) != 2 or "label" not in header:
+        raise refuse("file", str(path), "a header of two names, one of them label, divided by a tab")
+    label = header.index("label")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2 or row[label] not in ("0", "1"):
+            raise refuse("file", str(path), f"a text and a label, 0 or 1, in each row; row {number} is not such a row")
+    texts = np.array([row[1 - label] for row in rows], dtype=f"<U{LONGEST_TEXT}")
+    return Rows(texts, np.array([int(row[label]) for row in rows], np.int64))
 
 
 def _lines(path: Path, values: int) -> list[list[str]]:

@@ -1,0 +1,44 @@
+"""The loss of audit records from ``training_step``, as Lightning would call it for a batch of the training loader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+
+from bayesdp.opacus.audit_loss import BatchLoss
+from bayesdp.validation import refuse
+
+
+def training_loss(trainer: Any, module: Any) -> BatchLoss:
+    """Return the loss of ``module.training_step``, computed by the audit's copy of the module.
+
+    The batch goes through the hooks of the module or data module for batches (``on_before_batch_transfer``,
+    ``on_after_batch_transfer``), and nothing that the step logs is kept. Raises InvalidInputError if the module
+    optimizes by hand: its ``training_step`` would take a step.
+    """
+    if not module.automatic_optimization:
+        expected = "True; or loss=, a function loss(model, batch) that returns one loss for each audit record"
+        raise refuse("automatic_optimization", False, expected)
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        copied = model._module
+        if copied.__dict__.get("_trainer") is None:  # a copy comes without its trainer
+            copied.__dict__.update(_trainer=trainer, log=_not_logged, log_dict=_not_logged)
+        batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+        batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+        output = copied.training_step(*_arguments(copied, batch))
+        return cast(Mapping[str, Any], output)["loss"] if isinstance(output, Mapping) else output
+
+    return BatchLoss(loss)
+
+
+def _arguments(module: Any, batch: Any) -> tuple[Any, ...]:
+    """Return the arguments of a ``training_step``, which may or may not ask for the number of the batch."""
+    wanted = module.training_step.__code__.co_argcount - 1
+    return (batch, 0)[: max(wanted, 1)]
+
+
+def _not_logged(*_: Any, **__: Any) -> None:
+    """Take the place of ``log`` in the copy of a module: audit records leave no trace in the user's metrics."""

@@ -1,0 +1,116 @@
+"""A copy of the model that shares its parameters, for passes that must leave no trace in the training run.
+
+Why a twin of the model is used
+    Opacus' hooks sit on the modules of the live model: a pass with audit records through it would leave their
+    activations and gradients among those of the batch (``grad_sample``, ``_forward_counter``), count as a backward pass
+    of its own in ghost mode, change buffers, and advance random numbers. Switching the hooks off for a while is not
+    enough, because the norms we need come from just such hooks. So the model is copied once. The twin has its own hooks
+    and its own ``grad``; its parameters share their memory with the live ones, so it follows training for free, and
+    buffers are copied at each step, as a forward pass may change them.
+
+Why Opacus' hooks are put aside while the model is copied (``without_opacus_hooks``)
+    ``copy.deepcopy`` of a hooked module copies the hooks as well, and with these bound methods the wrapper they belong
+    to: the twin would have a second set of hooks, and Opacus refuses to add its own ("Trying to add hooks twice").
+    Tensors that a module kept from a forward pass carry a graph, and cannot be copied at all. Only the hooks of Opacus
+    go, by their handles: those of the user stay, and also see the audit records. Afterwards the dictionaries of the
+    modules are put back as they were.
+
+What would break this: Opacus keeping its hooks or leftovers under other names (``autograd_grad_sample_hooks``,
+``_LEFT_BY_OPACUS``).
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesdp.opacus.hidden_draws import draws_at_random
+from bayesdp.opacus.passes import PassHook
+
+_LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
+_PLAIN = frozenset([bool, int, float, str])
+
+
+class Twin:
+    """A copy of a module that shares its parameters. ``handles`` are those of the hooks that Opacus put on it."""
+
+    def __init__(self, live: nn.Module, handles: Sequence[Any]) -> None:
+        self._live = live
+        with without_opacus_hooks(live, handles):
+            self.module = copy.deepcopy(live)
+        self._modules = list(self.module.modules())
+        self._parameters = list(self.module.parameters())
+        self._buffers = list(self.module.buffers())
+
+    def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+        """Return the twins of live parameters."""
+        twins = dict(zip(map(id, self._live.parameters()), self._parameters, strict=True))
+        return [twins[id(parameter)] for parameter in parameters]
+
+    def follow(self, modes: Sequence[bool], *, quiet: bool) -> None:
+        """Become what the model is now: parameters are shared; buffers, plain settings and the modes are copied.
+
+        ``modes`` says which modules are in training mode; with ``quiet``, random layers without parameters are not.
+        """
+        for mode, live, module in zip(modes, self._live.modules(), self._modules, strict=True):
+            own = module.__dict__
+            for name, value in live.__dict__.items():
+                if type(value) in _PLAIN and own.get(name) is not value and name not in _LEFT_BY_OPACUS:
+                    own[name] = value
+            silent = quiet and draws_at_random(live) and not any(True for _ in live.parameters())
+            own["training"] = mode and not silent
+        for parameter, twin in zip(self._live.parameters(), self._parameters, strict=True):
+            twin.data = parameter.data
+        for live, buffer in zip(self._live.buffers(), self._buffers, strict=True):
+            buffer.data = live.data.clone()
+
+
+_QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it
+
+
+@contextmanager
+def quiet_hooks() -> Generator[None]:
+    """Silence PyTorch's warning that inputs of Opacus' hooks need no gradients; Opacus does not use those.
+
+    The filter is put into the list by hand: ``catch_warnings`` makes Python forget which warnings it has shown, and the
+    user's own training would then show this one at every step instead of once.
+    """
+    filters: list[Any] = warnings.filters  # pyright: ignore[reportAssignmentType]
+    filters.insert(0, _QUIET)
+    try:
+        yield
+    finally:
+        filters.remove(_QUIET)
+
+
+@contextmanager
+def without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator[None]:
+    """Put the hooks of Opacus, by their handles, and what they left on modules aside."""
+    hooks = {handle.id for handle in handles}
+    aside: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for part in module.modules():
+        before = dict(part.__dict__)
+        aside.append((part.__dict__, before))
+        for name in ("_forward_hooks", "_backward_hooks"):
+            kept = {id_: hook for id_, hook in before[name].items() if id_ not in hooks}
+            part.__dict__[name] = OrderedDict((id_, kept[id_]) for id_ in kept if not isinstance(kept[id_], PassHook))
+        if part is module or len(part._forward_hooks) < len(before["_forward_hooks"]):
+            for name in _LEFT_BY_OPACUS:
+                part.__dict__.pop(name, None)
+        for name, value in before.items():
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:  # kept from a forward pass
+                part.__dict__[name] = value.detach()
+    try:
+        yield
+    finally:
+        for now, before in aside:
+            now.clear()
+            now.update(before)
