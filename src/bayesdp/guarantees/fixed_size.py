@@ -55,6 +55,9 @@ Profile = Callable[[FloatArray], FloatArray]
 _TAIL = 1e-16  # of a step: delta beyond the grid, which becomes an infinite loss
 _INTERVAL, _MOST_POINTS = 1e-4, 1 << 20
 _LEAST_NOISE = 0.1  # below it losses are in the hundreds, and no epsilon is worth computing
+_MOST_STEPS = 10**6  # beyond which composition takes minutes
+_MOST_MASS = 100.0  # of all steps together: what is added where bounds are not convex must stay small
+_RENYI_ROUND_OFF = 1e-12  # of a step, by which dp-accounting's Rényi divergences may be too small
 _ORDERS = [*range(2, 65), 80, 96, 128, 160, 192, 224, 256]  # above 256 dp-accounting approximates
 
 
@@ -113,6 +116,8 @@ def _renyi(noise: float, rate: float, steps: int, delta: float) -> float:
     try:
         with np.errstate(all="ignore"):
             accountant.compose(event, steps)
+            # Log-moments near 0 cancel, and divergences of 0 would become an epsilon of 0.
+            accountant._rdp = (1 + _RENYI_ROUND_OFF) * accountant._rdp + _RENYI_ROUND_OFF * steps
             found = float(accountant.get_epsilon(delta))
     except (ValueError, OverflowError):  # at the limits of floats
         found = math.inf
@@ -141,8 +146,15 @@ def step_profiles(noise: float, rate: float, relation: Relation) -> tuple[Profil
 
 def _pld(noise: float, rate: float, steps: int, delta: float, relation: Relation) -> float | None:
     """Return epsilon by privacy loss distributions; None where it is not finite or delta is within round-off."""
-    if delta <= 2 * PLD_ROUND_OFF or noise < _LEAST_NOISE:
+    if delta <= 2 * PLD_ROUND_OFF or noise < _LEAST_NOISE or steps > _MOST_STEPS:
         return None
+    found = _refined(noise, rate, steps, delta, relation)
+    if found is None and relation == "zero-out":  # which replace-one bounds too
+        return _refined(noise, rate, steps, delta, "replace-one")
+    return found
+
+
+def _refined(noise: float, rate: float, steps: int, delta: float, relation: Relation) -> float | None:
     profiles = step_profiles(noise, rate, relation)
     largest = max(_support(profile, _TAIL / steps) for profile in profiles)
     coarsest = 2 * largest / _MOST_POINTS
@@ -161,6 +173,9 @@ def _on_grid(
     try:
         one = losses(forward, reverse, largest, interval)
         other = None if forward is reverse else losses(reverse, forward, largest, interval)
+        mass = max(float(pmf.to_dense_pmf()._probs.sum()) for pmf in (one, other) if pmf is not None)
+        if steps * math.log(mass) > math.log(_MOST_MASS):  # dp-accounting composes infinite losses as if it were 1
+            return None
         pld: Any = PrivacyLossDistribution(one, other).self_compose(steps)
         found = float(pld.get_epsilon_for_delta(delta - PLD_ROUND_OFF))
     except (ValueError, MemoryError):  # at the limits of floats

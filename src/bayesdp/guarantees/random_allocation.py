@@ -7,10 +7,12 @@ Under add/remove of one record an epoch is dominated, also where steps depend on
 
     P = 1/k sum_i N(e_i, z^2 I),   Q = N(0, z^2 I)   on R^k
 
-(Chua et al. 2024, "Balls-and-bins sampling for DP-SGD"; Feldman & Shenfeld 2025, "Privacy amplification by random
-allocation"), z the noise multiplier. Its likelihood ratio is P/Q = (W_1 + ... + W_k) / k with
-log W_i = x_i/z^2 - 1/(2z^2), independent under Q; under P one of them, each equally likely, has the mean 1/(2z^2) of
-log W instead of -1/(2z^2).
+(Chua et al. 2025, "Balls-and-Bins Sampling for DP-SGD"; Feldman & Shenfeld 2025, "Privacy amplification by random
+allocation"), z the noise multiplier. Whoever has x from P or Q can make the outputs of an epoch from it: draw the steps
+of all other records, which do not depend on this one, let v be the record's clipped gradient over C after the outputs
+so far, |v| <= 1, and put out the sum of the others + v x_t + N(0, z^2 (I - v v^T)). The likelihood ratio is
+P/Q = (W_1 + ... + W_k) / k with log W_i = x_i/z^2 - 1/(2z^2), independent under Q; under P one of them, each equally
+likely, has the mean 1/(2z^2) of log W instead of -1/(2z^2).
 
 The law of the sum is computed here by the Fourier transform on a grid, with every W rounded to the private side: up for
 a record that is in (loss log P/Q under P), down for a record that is out (loss log Q/P under Q). What lies beyond the
@@ -35,7 +37,8 @@ ASSUMED = "in each epoch each record was in exactly one step, chosen at random a
 _POINTS = 1 << 21
 _BEYOND = 7.6  # standard deviations of log W, with 1.5e-14 of the mass beyond
 _TILTS = np.geomspace(1e-3, 64, 24)  # of Chernoff's bound, over the largest W
-_MOST_STEPS = 1 << 18
+_MOST_STEPS = 1 << 18  # of an epoch
+_MOST_EPOCHS = 10**4  # beyond which composition takes minutes
 _INTERVAL = 1e-4
 
 
@@ -75,7 +78,7 @@ def _pld(noise: float, per_epoch: int, epochs: int, delta: float) -> float | Non
     """Return epsilon of whole epochs by privacy loss distributions; None where there is none below infinity."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    if per_epoch > _MOST_STEPS or delta <= 2 * PLD_ROUND_OFF:
+    if per_epoch > _MOST_STEPS or epochs > _MOST_EPOCHS or delta <= 2 * PLD_ROUND_OFF:
         return None
     spread = 1 / noise
     if spread**2 / 2 + _BEYOND * spread > 25:  # the largest W is more than the grid can hold
@@ -152,7 +155,7 @@ def _chernoff(own: FloatArray, others: FloatArray, count: int, grid: _Grid) -> f
 
 def _round_off(count: int) -> float:
     """Return more than the Fourier transform can lose in all masses together."""
-    return 256 * (count + 64) * 2.0**-52
+    return 1024 * (count + 64) * 2.0**-52
 
 
 def _pmf(losses: FloatArray, masses: FloatArray, infinite: float) -> Any:
