@@ -89,20 +89,20 @@ EPSILONS = (0.05, 0.4, 1.0, 1.8)
 )
 @pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_batches_of_a_fixed_size(sampling, neighbours, size):
-    lower = lower_deltas(data_sets(neighbours), fixed_size_choices(size, 2), 1.2, EPSILONS, 10_000)
+    lower = lower_deltas(data_sets(neighbours), fixed_size_choices(size, 2), 1.2, EPSILONS, 3_000)
     settings = {"noise_multiplier": 1.2, "sample_rate": size / 4, "steps": 2}
     never_below(lower, EPSILONS, **settings, sampling=sampling)
 
 
 @pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_random_allocation(steps):
-    lower = lower_deltas(data_sets([NOTHING]), allocation_choices(steps), 0.8, EPSILONS, 10_000)
+    lower = lower_deltas(data_sets([NOTHING]), allocation_choices(steps), 0.8, EPSILONS, 3_000)
     settings = {"noise_multiplier": 0.8, "sample_rate": 1 / steps, "steps": steps}
     never_below(lower, EPSILONS, **settings, sampling="random-allocation")
 
 
 def test_poisson_sampling_is_found_too_small_for_batches_of_a_fixed_size():
     """The force of this file: the epsilon of another law is refuted by it."""
-    lower = lower_deltas(data_sets([AWAY]), fixed_size_choices(1, 2), 1.2, EPSILONS, 10_000)
+    lower = lower_deltas(data_sets([AWAY]), fixed_size_choices(1, 2), 1.2, EPSILONS, 3_000)
     settings = {"noise_multiplier": 1.2, "sample_rate": 0.25, "steps": 2}
     assert bayesdp.epsilon(**settings, delta=float(lower[1])).epsilon < EPSILONS[1]
