@@ -49,7 +49,10 @@ def simulated_losses(noise, per_epoch, epochs, count, random):
     return totals
 
 
-@pytest.mark.parametrize(("noise", "per_epoch", "epochs", "epsilon"), [(1.0, 10, 1, 0.8), (1.5, 20, 3, 0.7)])
+@pytest.mark.parametrize(
+    ("noise", "per_epoch", "epochs", "epsilon"),
+    [(1.0, 10, 1, 0.8), pytest.param(1.5, 20, 3, 0.7, marks=pytest.mark.slow)],
+)
 def test_never_below_a_simulation_of_the_mechanism(noise, per_epoch, epochs, epsilon):
     losses = simulated_losses(noise, per_epoch, epochs, 100_000, np.random.default_rng(0))
     deltas = [np.maximum(1 - np.exp(epsilon - loss), 0) for loss in losses]
