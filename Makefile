@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Programs that the tests start need not be compiled each time, also where the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-slow test-pythons test-engines bench bench-engines coverage storm docs lint format clean
+.PHONY: setup demo test test-slow test-pythons test-engines test-flower bench bench-engines coverage storm docs lint format clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -48,6 +48,17 @@ test-engines: $(ENGINES)/.installed
 
 bench-engines: $(ENGINES)/.installed
 	$(ENGINES)/bin/python -m benchmarks.jax_overhead
+
+# Flower pins older versions of what other tools use, so it has an environment of its own.
+.venv-flower/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[flower]' pytest pytest-xdist hypothesis
+	touch $@
+
+# Real SuperLink and SuperNode processes among them; some minutes.
+test-flower: .venv-flower/.installed
+	.venv-flower/bin/python -m pytest -n 2 -m 'slow or not slow' tests/with_flower
+	.venv-flower/bin/python -m pytest -n 0 tests/test_documents.py -k 'flower'
 
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step

@@ -52,16 +52,16 @@ PRINTS = {
     "jax-privacy.md": (*STATEMENT, "run.ledger", "epochs.ledger"),
 }
 """What the blocks of a document print, and the files that they leave: whoever follows it gets the statement."""
-NEEDS = {"jax-privacy.md": "jax_privacy"}
-"""Libraries that the blocks of a document need, and that `make test` does not install."""
+NEEDS = {"jax-privacy.md": ("jax_privacy", "make test-engines"), "flower.md": ("flwr", "make test-flower")}
+"""Libraries that the blocks of a document need and `make test` does not install, and the command that runs them."""
 
 
 @pytest.mark.filterwarnings("ignore::bayesdp.LastLambdaWarning", "ignore:The declared budget allows no further step")
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_blocks_run(path, tmp_path, monkeypatch, capsys):
-    library = NEEDS.get(path.name)
+    library, command = NEEDS.get(path.name, (None, None))
     if library is not None and find_spec(library) is None:
-        pytest.skip(f"{library} is not installed here; make test-engines runs this page")
+        pytest.skip(f"{library} is not installed here; {command} runs this page")
     monkeypatch.chdir(tmp_path)
     namespace = {}
     everything = ""
@@ -130,6 +130,19 @@ def test_the_tables_of_scripts_name_tests_that_exist():
     for file, test in named:
         found = list((ROOT / "tests").rglob(file or "test_*.py"))
         assert any(f"def {test}(" in path.read_text() for path in found), (file, test)
+
+
+def test_the_page_on_flower_says_how_many_audit_clients_shares_need():
+    least, ninety, most = (records_needed(share, 0.01) for share in (0.5, 0.9, 0.99))
+    sentence = f"half of all clients needs {least} of them, about 90 % needs {ninety}, and about 99 % needs {most}"
+    assert sentence in (ROOT / "docs" / "flower.md").read_text()
+
+
+def test_the_table_of_flower_names_tests_that_exist():
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs" / "flower.md").read_text())
+    assert len(named) > 8
+    for file, test in named:
+        assert f"\ndef {test}(" in (ROOT / "tests" / "with_flower" / file).read_text(), test
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)

@@ -1,8 +1,8 @@
 """bayesdp: how private a model is for typical people, not only in the worst case.
 
 Public names are listed in ``__init__.pyi``, once, and imported when first used, so that ``bayesdp --help`` starts at
-once. No framework is imported here: ``import bayesdp.opacus`` needs Opacus, ``bayesdp.jax_privacy`` JAX Privacy, and
-``bayesdp.recipes`` parts of Opacus.
+once. No framework is imported here: ``import bayesdp.opacus`` needs Opacus, ``bayesdp.jax_privacy`` JAX Privacy,
+``bayesdp.flower`` Flower, and ``bayesdp.recipes`` parts of Opacus.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LISTED = re.findall(
 )
 _HOME: dict[str, str] = {name: module for module, name in _LISTED}
 """The module from which each public name comes."""
-_ADAPTERS = ("opacus", "lightning", "transformers", "jax_privacy")
+_ADAPTERS = ("opacus", "lightning", "transformers", "jax_privacy", "flower")
 """Submodules that need a framework: attributes only where it is installed, and never imported by ``*``."""
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

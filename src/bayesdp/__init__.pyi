@@ -17,10 +17,10 @@ from bayesdp.guarantees.calibration import Calibration as Calibration
 from bayesdp.guarantees.calibration import calibrate as calibrate
 from bayesdp.guarantees.risk_calibration import RiskCalibration as RiskCalibration
 from bayesdp.guarantees.risk_calibration import calibrate_risk as calibrate_risk
+from bayesdp.guarantees.sampling_laws import epsilon as epsilon
 from bayesdp.guarantees.trade_off import Risk as Risk
 from bayesdp.guarantees.trade_off import attack_risk as attack_risk
 from bayesdp.guarantees.worst_case import WorstCase as WorstCase
-from bayesdp.guarantees.worst_case import epsilon as epsilon
 from bayesdp.guarantees.worst_case import from_dp_event as from_dp_event
 from bayesdp.guarantees.worst_case import to_dp_event as to_dp_event
 from bayesdp.guarantees.worst_case import worst_case_of as worst_case_of

@@ -22,6 +22,7 @@ from bayesdp.cli.options import (
     Output,
     Rows,
     SampleRate,
+    Sampling,
     Shares,
     Steps,
     numbers,
@@ -34,6 +35,7 @@ def epsilon(
     sample_rate: SampleRate,
     steps: Steps,
     delta: Delta = 1e-5,
+    sampling: Sampling = "poisson",
     json_: Json = False,
     output: Output = None,
 ) -> None:
@@ -42,10 +44,14 @@ def epsilon(
     \b
     Example: bayesdp epsilon --noise-multiplier 1.1 --sample-rate 0.0043 \\
              --steps 14062 --delta 1e-5
+    Example: bayesdp epsilon --noise-multiplier 2 --sample-rate 0.01 \\
+             --steps 1000 --sampling fixed-size
     """
-    from bayesdp.guarantees.worst_case import epsilon as compute
+    from bayesdp.guarantees.sampling_laws import epsilon as compute
 
-    result = compute(noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=delta)
+    result = compute(
+        noise_multiplier=noise_multiplier, sample_rate=sample_rate, steps=steps, delta=delta, sampling=sampling
+    )
     caution([*about_delta(result.delta, None), *about_epsilon(result.epsilon)])
     show_result(result.to_dict(), result.statement(), json_, output)
 

@@ -16,6 +16,14 @@ NoiseMultiplier = Annotated[
 SampleRate = Annotated[
     float, typer.Option(help="Probability that a record is in a batch (Poisson), in (0, 1].", metavar="NUMBER")
 ]
+Sampling = Annotated[
+    str,
+    typer.Option(
+        help="How batches are drawn: poisson, fixed-size (relation: replace-one), 'fixed-size, zero-out' or "
+        "random-allocation.",
+        metavar="NAME",
+    ),
+]
 Steps = Annotated[int, typer.Option(help="Number of noisy steps.", metavar="COUNT")]
 Delta = Annotated[float, typer.Option(help="Probability that the guarantee may fail.", metavar="NUMBER")]
 All = Annotated[

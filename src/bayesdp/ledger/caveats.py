@@ -53,6 +53,9 @@ CAVEATS = {
         "audit",
     ),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
+    "independent-answers": Caveat(
+        "whether a client answered in time did not depend on the data of other clients", "nothing"
+    ),
     "drawn-size-public": Caveat("how many records adaptive clipping drew at each step is public", "everything"),
     "low-precision": Caveat(
         "how gradients were rounded in half precision (autocast) did not depend on the other records of a batch",
