@@ -84,8 +84,10 @@ EPSILONS = (0.05, 0.6)
 
 @pytest.mark.parametrize(
     ("sampling", "neighbours"),
-    [("fixed-size", [AWAY, ASIDE, NOTHING]), ("fixed-size, zero-out", [NOTHING])],
-    ids=["replace-one", "zero-out"],
+    [
+        pytest.param("fixed-size", [AWAY, ASIDE, NOTHING], marks=pytest.mark.slow, id="replace-one"),
+        pytest.param("fixed-size, zero-out", [NOTHING], id="zero-out"),
+    ],
 )
 @pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_batches_of_a_fixed_size(sampling, neighbours, size):

@@ -62,6 +62,7 @@ def test_never_below_a_simulation_of_the_mechanism(noise, per_epoch, epochs, eps
     assert random_allocation_epsilon(**settings, delta=float(upper)).epsilon <= epsilon * 1.02 + 0.01
 
 
+@pytest.mark.slow
 def test_about_as_good_as_poisson_and_much_better_than_no_amplification():
     settings = {"noise_multiplier": 1.0, "sample_rate": 0.01, "steps": 200}
     found = bayesdp.epsilon(**settings, sampling="random-allocation")

@@ -109,7 +109,7 @@ def _renyi(noise: float, rate: float, steps: int, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
-    accountant = RdpAccountant(_ORDERS, dp.NeighboringRelation.REPLACE_ONE)
+    accountant: Any = RdpAccountant(_ORDERS, dp.NeighboringRelation.REPLACE_ONE)
     event: Any = dp.GaussianDpEvent(noise)
     if rate < 1:  # only the ratio of the two sizes counts
         event = dp.SampledWithoutReplacementDpEvent(1, rate, event)  # pyright: ignore[reportArgumentType]
