@@ -99,7 +99,7 @@ def measured(name: str) -> dict[str, Any]:
 def table(results: dict[str, Any]) -> str:
     """In Markdown; figures of people are rounded up, accuracies down.
 
-    A dagger marks runs whose audit rows were used for something else, so that both figures for a share are estimates.
+    A dagger marks runs whose audit rows were used for something else, so that figures that rest on them are estimates.
     """
     head = ["", "accuracy on test rows (seeds)", "**worst case**", "for 50 %", "for 90 %", "for 99 %", "processor time"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -116,7 +116,7 @@ def table(results: dict[str, Any]) -> str:
         ]
         worst = _up(max(run["worst_case"]["epsilon"] for run in runs))
         cells = [
-            NAMES[name] + (" †" if runs[0]["shares"][0]["kind"] == "estimate" else ""),
+            NAMES[name] + (" †" if any(share["kind"] == "estimate" for share in runs[0]["shares"]) else ""),
             f"{spread} ({len(runs)})",
             f"**{worst}**",
             *shares,
