@@ -124,14 +124,6 @@ def test_the_table_of_modes_names_tests_that_exist(documents, folder):
         assert f"\ndef {test}(" in (ROOT / "tests" / folder / file).read_text(), test
 
 
-def test_the_tables_of_scripts_name_tests_that_exist():
-    named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)(?:\[\w+\])?`", (ROOT / "docs" / "scripts.md").read_text())
-    assert len(named) > 25
-    for file, test in named:
-        found = list((ROOT / "tests").rglob(file or "test_*.py"))
-        assert any(f"def {test}(" in path.read_text() for path in found), (file, test)
-
-
 def test_the_page_on_flower_says_how_many_audit_clients_shares_need():
     least, ninety, most = (records_needed(share, 0.01) for share in (0.5, 0.9, 0.99))
     sentence = f"half of all clients needs {least} of them, about 90 % needs {ninety}, and about 99 % needs {most}"
