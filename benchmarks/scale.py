@@ -202,13 +202,14 @@ def child(function: str, arguments: tuple[int, ...]) -> dict[str, float]:
 
 def carried(models: dict[str, dict[str, float]], target: dict[str, int]) -> dict[str, float]:
     """Return what the models say about a run: per step, and at its end."""
-    numbers = target["audit"] + target["batch"]
+    sent = target["audit"] + target["batch"]
+    numbers = 2 * sent  # a norm is sent with 8 bytes, and numbers of 4 bytes were measured
     row = {**target, "numbers": numbers, "folded": target["audit"] / folding_interval(target["audit"])}
     step = predicted(models["step_milliseconds"], row)
     exchanged = predicted(models["exchange_milliseconds"], row) if target["ranks"] > 1 else 0.0
     return {
         **target,
-        "exchanged_megabytes": 4e-6 * numbers,
+        "exchanged_megabytes": 8e-6 * sent,
         "exchange_milliseconds": exchanged,
         "step_milliseconds": step,
         "journal_megabytes_a_step": 2e-6 * target["audit"],
@@ -231,7 +232,7 @@ def tables(result: dict[str, Any]) -> str:
         f"{1e3 * step['folded']:.2g} for each thousand audit records that are folded in a step |",
         f"| its wait for the disk, in ms | {result['waiting_milliseconds']:.2g} |",
         f"| bringing numbers of all ranks together and waiting for rank 0, in ms | {sent['fixed']:.2g} + "
-        f"{sent['ranks']:.2g} for each rank + {1e6 * sent['numbers']:.2g} for each million numbers |",
+        f"{sent['ranks']:.2g} for each rank + {1e6 * sent['numbers']:.2g} for each million numbers of 4 bytes |",
         f"| all claims, in seconds | {claims['fixed']:.2g} + {1e4 * claims['audit']:.2g} for each 10,000 audit "
         "records |",
         f"| the closed ledger, in MB | {models['closed_megabytes']['fixed']:.2g} + "
