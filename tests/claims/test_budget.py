@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_adversaries import worst_steering_delta
 from bayesdp import Budget, InvalidInputError, Ledger, LedgerError, Plan, StopWhen
+from bayesdp.attack.loss_walks import worst_steering_delta
 from bayesdp.guarantees.worst_case import worst_case_of
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 

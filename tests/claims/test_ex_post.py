@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from adaptive_adversaries import exceeds, hockey_stick, worst_steering_delta
 from bayesdp import Ledger
+from bayesdp.attack.loss_walks import exceeds, hockey_stick, worst_steering_delta
 from bayesdp.claims.ex_post import FORMS, ex_post_epsilons, hockey_stick_epsilons, markov_epsilons
 from bayesdp.claims.order_layout import laid_out
 from bayesdp.claims.record_figures import RecordFigures

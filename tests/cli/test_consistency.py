@@ -22,6 +22,7 @@ COMMANDS = (
     "report",
     "demo",
     "reproduce",
+    "attack",
 )
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bayesdp.experiment_files import for_json
 from bayesdp.guarantees.worst_case import epsilon as worst_case
 from bayesdp.guarantees.worst_case import rdp_epsilon
 from bayesdp.reproduce import TARGETS, lambda_epsilon, reproduce
 from bayesdp.reproduce.document import read
-from bayesdp.reproduce.experiment import ExperimentOptions, for_json
+from bayesdp.reproduce.experiment import ExperimentOptions
 from bayesdp.reproduce.published import weibull
 from bayesdp.reproduce.published.weibull import classic
 from bayesdp.reproduce.targets import Reproduction, experiment

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bayesdp.cli.attack_command import attack
 from bayesdp.cli.help_pages import WordyCommand, WordyGroup
 from bayesdp.cli.ledger_commands import advise, claims, compose, report, show, verify
 from bayesdp.cli.noise_commands import account, calibrate, epsilon
@@ -35,6 +36,7 @@ _COMMANDS = {
     report: "The page for the person who decides, from a ledger.",
     demo: "A small private model on digits, with statement and report.",
     reproduce: "The experiments of the paper, beside published values.",
+    attack: "Try to break the claims of this software; planted bugs.",
 }
 for command, summary in _COMMANDS.items():
     app.command(cls=WordyCommand, short_help=summary)(command)

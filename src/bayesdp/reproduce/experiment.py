@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from bayesdp.progress import Progress
 
@@ -84,12 +83,3 @@ class Experiment(Protocol):
 def rounded(values: Iterable[float], digits: int = 8) -> list[float]:
     """Return the values rounded to significant digits, which keeps JSON files readable."""
     return [float(f"{value:.{digits}g}") for value in values]
-
-
-def for_json(value: Any) -> Any:
-    """Return nested dicts, lists and tuples with None in place of infinities and NaN, which JSON does not have."""
-    if isinstance(value, dict):
-        return {name: for_json(part) for name, part in cast(dict[str, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [for_json(part) for part in cast(Sequence[Any], value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import importlib
-import json
-import platform
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from bayesdp import validation
+from bayesdp.experiment_files import for_json, pyplot, versions, write_files, write_png
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, silent
 from bayesdp.recipes.datasets import load
-from bayesdp.reproduce.experiment import Experiment, ExperimentOptions, Result, for_json
+from bayesdp.reproduce.experiment import Experiment, ExperimentOptions, Result
 from bayesdp.validation import refuse
-from bayesdp.version import __version__
-from bayesdp.whole_file import made_folder, write_text, write_whole
+from bayesdp.whole_file import made_folder
 
 TARGETS = ("composition", "sigma-epsilon", "lambda-epsilon", "motivation", "table1", "leakage")
 _DATA = {"table1": ("mnist", "cifar10", "abalone", "adult"), "leakage": ("mnist", "cifar10")}
-_WIDTH, _HEIGHT = 10.0, 4.5
 
 
 def experiment(target: str) -> Experiment:
@@ -73,24 +69,16 @@ class Reproduction:
                     "verdicts": []
                     if self.options.small
                     else [asdict(verdict) for verdict in module.verdicts(computed)],
-                    "versions": _versions(),
+                    "versions": versions(),
                     "seconds": round(time.perf_counter() - started, 1),
                 }
             )
-            self._write(name, result)
+            write_files(self.path(name, "json"), result, partial(module.draw, result))
             yield name, result
 
     def path(self, name: str, kind: str) -> Path:
         """Return where the ``json`` or ``png`` file of an experiment goes; a trial never replaces a full result."""
         return self.options.folder / f"{name}{'-small' * self.options.small}.{kind}"
-
-    def _write(self, name: str, result: Result) -> None:
-        folder = made_folder("output", self.options.folder)
-        try:
-            write_text(self.path(name, "json"), json.dumps(result, indent=1, allow_nan=False) + "\n")
-            draw(name, result, self.path(name, "png"))
-        except OSError as error:
-            raise refuse("output", str(folder), f"a folder that can be written to ({error.strerror})") from None
 
 
 def prepare(
@@ -122,7 +110,7 @@ def prepare(
         data=None if data is None else Path(data),
         folder=Path(output),
     )
-    _pyplot()
+    pyplot()
     for name in dict.fromkeys(name for target in modules for name in _DATA.get(target, ())):
         load(name, options.data)
     made_folder("output", options.folder)
@@ -140,37 +128,4 @@ def reproduce(target: str, output: str | Path, **options: Any) -> dict[str, Resu
 
 def draw(target: str, result: Result, path: Path) -> None:
     """Write the picture of a result as PNG; equal results give equal files. Raises OSError if that fails."""
-    plt = _pyplot()
-    figure = plt.figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-    try:
-        experiment(target).draw(result, figure)
-        write_whole(path, lambda file: figure.savefig(file, format="png", dpi=110, metadata={"Software": None}))
-    finally:
-        plt.close(figure)
-
-
-def _pyplot() -> Any:
-    with needs("figures", "drawing"):
-        import matplotlib
-    matplotlib.use("Agg")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import matplotlib.pyplot as plt
-    return plt
-
-
-def _versions() -> dict[str, str]:
-    libraries = ("numpy", "scipy", "torch", "scikit-learn")
-    return {
-        "bayesdp": __version__,
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in libraries if _is_installed(name)},
-    }
-
-
-def _is_installed(library: str) -> bool:
-    try:
-        metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    write_png(path, partial(experiment(target).draw, result))

@@ -1,0 +1,9 @@
+"""A lab that tries to break this project's own claims, as `bayesdp attack` runs it.
+
+finding.py          a claim beside a lower bound of the truth, and the verdict; how often a planted bug was caught
+lab.py              the list of attacks; runs one or all of them, writes JSON and a picture
+loss_walks.py       exact adversaries: what choosing steps, or stopping, by looking can gain, by backward induction
+
+Each other module is one attack: a function ``attack(options)`` that yields findings. Subjects (what is attacked) and
+attackers (how) are apart, so that every claim meets every attacker that applies to it.
+"""

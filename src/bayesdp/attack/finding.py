@@ -1,0 +1,129 @@
+"""What an attack found: a claim beside a lower bound of the truth; how often an attack caught a planted bug."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from scipy.stats import beta
+
+from bayesdp.claims.claim import Kind
+from bayesdp.formatting import round_up
+
+Unit = Literal["delta", "epsilon", "probability", "norm"]
+_ROUND_OFF = 1e-9  # relative: what a claim computed in floating point may be below an exact value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One claim, and the most that an attacker could show against it.
+
+    ``claimed`` and ``bound`` are in the same ``unit`` and the claim is an upper bound of it: the delta at the claimed
+    epsilon against the failure that an adversary reaches; the claimed epsilon at a delta against a lower bound of it;
+    a claimed failure probability gamma against a lower bound of how often the claim failed.
+
+    Attributes:
+        subject: What was attacked, in words, with its settings.
+        attacker: How, in words.
+        claim: Which claim: "everyone", "half, ex-post", "the gate".
+        kind: The kind of the claim.
+        claimed: What is claimed.
+        bound: A lower bound of the truth.
+        unit: Of both.
+        confidence: With which ``bound`` is below the truth; 1 for exact computations.
+        should_break: Whether this claim is one that theory says is no bound (as published, or an estimate in a trap):
+            then the lab is right only if it breaks.
+        note: What the gap between the two is due to, if that is known.
+    """
+
+    subject: str
+    attacker: str
+    claim: str
+    kind: Kind
+    claimed: float
+    bound: float
+    unit: Unit
+    confidence: float = 1.0
+    should_break: bool = False
+    note: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether the claim is not below the lower bound. A NaN never stands."""
+        return self.bound <= self.claimed * (1 + _ROUND_OFF)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdict is what theory says it must be."""
+        return self.stands != self.should_break
+
+    def line(self) -> str:
+        """Return the finding as one line of text."""
+        verdict = "stands" if self.stands else "BROKEN"
+        expected = "" if self.as_expected else "  <- NOT AS EXPECTED"
+        surely = "" if self.confidence == 1 else f" ({self.confidence:.4g} confidence)"
+        return (
+            f"{verdict}: {self.subject}; {self.claim} ({self.kind}): {self.unit} {round_up(self.claimed)} claimed, "
+            f"at least {self.bound:.3g} by {self.attacker}{surely}{expected}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes and the verdict as plain values for JSON."""
+        return {**asdict(self), "stands": self.stands, "as_expected": self.as_expected}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detection:
+    """How often an attack raised the alarm on a broken copy, and on the right mechanism.
+
+    Attributes:
+        bug: What was planted.
+        attacker: Which attack looked for it.
+        level: The stated false-alarm rate of one look: the alarm means a p-value, or one minus a confidence, below it.
+        caught: In how many of ``trials`` with the bug the alarm was raised.
+        trials: How many broken copies were attacked, each with fresh random numbers.
+        false_alarms: How often it was raised in ``right_trials`` on the right mechanism.
+        right_trials: How often the right mechanism was attacked.
+    """
+
+    bug: str
+    attacker: str
+    level: float
+    caught: int
+    trials: int
+    false_alarms: int
+    right_trials: int
+    note: str = ""
+
+    @property
+    def power(self) -> tuple[float, float]:
+        """A 95 % interval (Clopper-Pearson) for the probability of catching the bug."""
+        return _interval(self.caught, self.trials)
+
+    @property
+    def false_alarm_rate(self) -> tuple[float, float]:
+        """A 95 % interval (Clopper-Pearson) for the probability of an alarm on the right mechanism."""
+        return _interval(self.false_alarms, self.right_trials)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the bug is surely caught more often than not, and false alarms are not surely above the level."""
+        return self.power[0] > 0.5 and self.false_alarm_rate[0] <= self.level
+
+    def line(self) -> str:
+        """Return the detection as one line of text."""
+        return (
+            f"{'caught' if self.as_expected else 'MISSED'}: {self.bug}: {self.caught} of {self.trials} by "
+            f"{self.attacker}; false alarms {self.false_alarms} of {self.right_trials}, stated rate {self.level:g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes, both intervals and the verdict as plain values for JSON."""
+        intervals = {"power": self.power, "false_alarm_rate": self.false_alarm_rate}
+        return {**asdict(self), **intervals, "as_expected": self.as_expected}
+
+
+def _interval(events: int, trials: int, outside: float = 0.05) -> tuple[float, float]:
+    low = 0.0 if events == 0 else float(beta.ppf(outside / 2, events, trials - events + 1))
+    high = 1.0 if events == trials else float(beta.ppf(1 - outside / 2, events + 1, trials - events))
+    return low, high

@@ -1,0 +1,163 @@
+"""The list of attacks; one or all of them: findings, JSON and a picture for each, with versions beside the figures."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from bayesdp import validation
+from bayesdp.attack.finding import Detection, Finding
+from bayesdp.experiment_files import for_json, pyplot, versions, write_files
+from bayesdp.optional import needs
+from bayesdp.progress import NamedProgress, Progress, silent
+from bayesdp.validation import refuse
+from bayesdp.whole_file import made_folder
+
+ATTACKS = ("exact",)
+"""The modules of this folder that are attacks, in the order in which ``all`` carries them out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackOptions:
+    """What someone who runs an attack may choose."""
+
+    seed: int = 0
+    small: bool = False
+    "Few repetitions: it shows that everything runs; power is not judged."
+    track: Progress = iter
+
+
+class Attack(Protocol):
+    """A module that is one attack."""
+
+    TITLE: str
+    SECONDS: float
+    "About how long it takes on two cores."
+
+    def attack(self, options: AttackOptions) -> Iterable[Finding | Detection]:
+        """Yield what was found, one claim or planted bug at a time. Equal options give equal findings."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """All that one attack found."""
+
+    attack: str
+    options: AttackOptions
+    findings: tuple[Finding, ...]
+    detections: tuple[Detection, ...]
+    seconds: float
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether every claim stands or breaks as theory says and, unless small, every planted bug is caught."""
+        judged: tuple[Finding | Detection, ...] = self.findings
+        return all(found.as_expected for found in (judged if self.options.small else judged + self.detections))
+
+    def lines(self) -> list[str]:
+        """Return each finding and each detection as a line of text."""
+        return [found.line() for found in (*self.findings, *self.detections)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON, with versions."""
+        return for_json(
+            {
+                "attack": self.attack,
+                "command": f"bayesdp attack {self.attack} --seed {self.options.seed}" + " --small" * self.options.small,
+                "as_expected": self.as_expected,
+                "findings": [finding.to_dict() for finding in self.findings],
+                "detections": [detection.to_dict() for detection in self.detections],
+                "seconds": round(self.seconds, 1),
+                "versions": versions(),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Attacks that were asked for and checked; nothing is computed before someone iterates."""
+
+    modules: Mapping[str, Attack]
+    options: AttackOptions
+    folder: Path | None
+    track: NamedProgress
+
+    def estimate(self) -> str:
+        """Return in words about how long all of it takes on two cores."""
+        seconds = sum(module.SECONDS for module in self.modules.values())
+        return f"about {max(1, round(seconds / 60))} minutes" if seconds >= 90 else f"about {seconds:.0f} seconds"
+
+    def __iter__(self) -> Iterator[AttackResult]:
+        """Carry out one attack after the other; yield its result once its files, if asked for, are written."""
+        for name, module in self.modules.items():
+            started = time.perf_counter()
+            options = replace(self.options, track=partial(self._shown, name))
+            found = tuple(module.attack(options))
+            result = AttackResult(
+                attack=name,
+                options=self.options,
+                findings=tuple(one for one in found if isinstance(one, Finding)),
+                detections=tuple(one for one in found if isinstance(one, Detection)),
+                seconds=time.perf_counter() - started,
+            )
+            if self.folder is not None:
+                path = self.folder / f"{name}{'-small' * self.options.small}.json"
+                write_files(path, result.to_dict(), partial(draw, result, module.TITLE))
+            yield result
+
+    def _shown(self, name: str, items: Sequence[Any]) -> Iterable[Any]:
+        return self.track(items, name)
+
+
+def prepare(
+    attack: str,
+    output: str | Path | None = None,
+    *,
+    seed: int = 0,
+    small: bool = False,
+    track: NamedProgress = silent,
+) -> Lab:
+    """Check what an attack, or ``all`` of them, needs, and return it ready to start.
+
+    ``output``: a folder for ATTACK.json and ATTACK.png; None writes nothing. Raises InvalidInputError for an unknown
+    attack, a negative seed or an output that cannot be a folder; MissingLibraryError for a missing library.
+    """
+    if attack != "all" and attack not in ATTACKS:
+        raise refuse("attack", attack, f"one of {', '.join(ATTACKS)}, all")
+    options = AttackOptions(seed=validation.count("seed", seed, minimum=0), small=small)
+    modules: dict[str, Attack] = {}
+    for name in ATTACKS if attack == "all" else (attack,):
+        with needs("demo", f"the attack {name}"):
+            modules[name] = cast(Attack, importlib.import_module(f"bayesdp.attack.{name.replace('-', '_')}"))
+    folder = None
+    if output is not None:
+        pyplot()
+        folder = made_folder("output", Path(output))
+    return Lab(modules, options, folder, track)
+
+
+def draw(result: AttackResult, title: str, figure: Any) -> None:
+    """Draw each claim as a point on a scale on which its lower bound is 1: right of the line it stands."""
+    shown = [finding for finding in result.findings if finding.bound > 0]
+    axis = figure.subplots()
+    labels = [f"{finding.subject[:60]}: {finding.claim}" for finding in shown]
+    places = range(len(shown))
+    ratios = [min(max(finding.claimed / finding.bound, 1e-3), 1e6) for finding in shown]
+    colours = ["tab:orange" if finding.should_break else "tab:blue" for finding in shown]
+    _points(axis, ratios, places, colours)
+    axis.axvline(1.0, color="black", linewidth=1)
+    axis.set_xscale("log")
+    axis.set_yticks(list(places), labels, fontsize=5 if len(shown) > 25 else 7)
+    axis.set_xlabel("claim divided by the best lower bound (log scale); left of 1 it is broken; orange: it must break")
+    axis.set_title(title, fontsize=9)
+
+
+def _points(axis: Any, ratios: Sequence[float], places: Sequence[int], colours: Sequence[str]) -> None:
+    axis.hlines(list(places), 1.0, ratios, colors=colours, linewidth=1)
+    axis.scatter(ratios, list(places), c=colours, s=14)
