@@ -10,7 +10,7 @@ from scipy.stats import beta
 from bayesdp.claims.claim import Kind
 from bayesdp.formatting import round_up
 
-Unit = Literal["delta", "epsilon", "probability", "norm"]
+Unit = Literal["delta", "epsilon", "probability", "norm", "exposure", "cost", "steps", "correlation"]
 _ROUND_OFF = 1e-9  # relative: what a claim computed in floating point may be below an exact value
 
 
