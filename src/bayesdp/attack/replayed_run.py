@@ -57,16 +57,19 @@ class ReplayedRun:
         ledger: Its ledger, with ``keep_norms``; its audit records are those that were added, one at a time.
         records: How many records there were to draw from.
         steps: What was seen of each step.
+        round_off: How much the same computation may differ if it is made again: 0 for the same program, more if another
+            program was compiled for it.
     """
 
     engine: str
     ledger: Ledger
     records: int
     steps: tuple[ReplayedStep, ...]
+    round_off: float = 0.0
 
     def findings(self) -> Iterator[Finding]:
         """Yield what the ledger says beside what was seen, one property of the mechanism at a time."""
-        yield self._finding("watching changes nothing that is released", 0.0, self._unfaithful(), "norm")
+        yield self._finding("watching changes nothing that is released", self.round_off, self._unfaithful(), "norm")
         yield self._finding("every update is recorded before it is applied", *self._least_recorded(), "steps")
         settings = self.ledger.history.stretches
         if not settings:
