@@ -123,7 +123,12 @@ class Detection:
         return {**asdict(self), **intervals, "as_expected": self.as_expected}
 
 
+def rate_at_least(events: int, trials: int, level: float) -> float:
+    """Return the lower end of Clopper and Pearson's one-sided interval: above the true rate with probability level."""
+    return 0.0 if events == 0 else float(beta.ppf(level, events, trials - events + 1))
+
+
 def _interval(events: int, trials: int, outside: float = 0.05) -> tuple[float, float]:
-    low = 0.0 if events == 0 else float(beta.ppf(outside / 2, events, trials - events + 1))
+    low = rate_at_least(events, trials, outside / 2)
     high = 1.0 if events == trials else float(beta.ppf(1 - outside / 2, events + 1, trials - events))
     return low, high

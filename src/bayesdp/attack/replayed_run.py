@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, chi2, norm
+from scipy.stats import chi2, norm
 
-from bayesdp.attack.finding import Finding, Unit
+from bayesdp.attack.finding import Finding, Unit, rate_at_least
 from bayesdp.mechanisms.gaussian import SubsampledGaussian
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray
@@ -144,12 +144,7 @@ class ReplayedRun:
         """Bound the sampling rate by the number of draws, of all records and of the one that was drawn most often."""
         counts = np.bincount(np.concatenate([step.drawn for step in self.steps]), minlength=self.records)
         steps, level = len(self.steps), LEVEL / _TESTS
-        overall = _rate_at_least(int(counts.sum()), steps * self.records, level)
-        most = _rate_at_least(int(counts.max()), steps, level / self.records)
+        overall = rate_at_least(int(counts.sum()), steps * self.records, level)
+        most = rate_at_least(int(counts.max()), steps, level / self.records)
         for claim, bound in (("records are drawn as often as the ledger says", overall), ("so is each of them", most)):
             yield self._finding(claim, rate, bound, "probability", 1 - level, "counting draws")
-
-
-def _rate_at_least(events: int, trials: int, level: float) -> float:
-    """Return the lower end of Clopper and Pearson's one-sided interval."""
-    return 0.0 if events == 0 else float(beta.ppf(level, events, trials - events + 1))
