@@ -18,6 +18,11 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of garbage collections: each would look at a million objects that never go."""
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """Let Python end at once: it would look at everything that was imported once more, for a second or two."""
     gc.freeze()
