@@ -174,6 +174,7 @@ def _stream(number, errors):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which then ends this process
+    gc.disable()  # collections while it imports would find nothing
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in _PRELOADED:
@@ -181,6 +182,7 @@ if __name__ == "__main__":
     del sys.path[0]  # the folder of this file
     gc.collect()
     gc.freeze()  # a program that ends would look at all of this, and copy it
+    gc.enable()
     asked = _wait_for_request(socket.socket(fileno=int(sys.argv[1])))
     _become(asked)
     exec(compile(asked["code"], "<string>", "exec"), {"__name__": "__main__"})

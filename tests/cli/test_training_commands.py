@@ -6,14 +6,13 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import time
 import urllib.error
 import urllib.request
 
 import pytest
 
-from command_line import BAYESDP, run, strict_json
+from command_line import run, strict_json
 from warm_programs import Program
 
 
@@ -37,7 +36,7 @@ def check_statement(printed):
 def killed(tmp_path_factory):
     """The folder of a demo that was killed after a few steps."""
     out = tmp_path_factory.mktemp("demo") / "out"
-    with subprocess.Popen([BAYESDP, "demo", "-o", out], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+    with Program("demo", "-o", out) as running:
         while steps_of(out / "run.ledger") < 5:
             assert running.poll() is None
             time.sleep(0.05)

@@ -20,7 +20,7 @@ def bound(steps, rows, delta=1e-5):
     return rows_bound(ClipBound.of(steps), rows, delta)
 
 
-def dp_accounting_epsilon(steps, rows, delta, interval=1e-3):
+def dp_accounting_epsilon(steps, rows, delta, interval):
     composed = pld.identity(interval)
     for noise, rate, count in steps:
         weights = [math.comb(rows, j) * rate**j * (1 - rate) ** (rows - j) for j in range(rows + 1)]
@@ -32,18 +32,19 @@ def dp_accounting_epsilon(steps, rows, delta, interval=1e-3):
 
 
 @pytest.mark.parametrize(
-    ("steps", "rows", "epsilon"),
+    ("steps", "rows", "epsilon", "interval"),
     [
-        ([(1.0, 0.01, 1000)], 3, 6.343),
-        ([(6.0, 4096 / 60000, 292)], 3, None),
-        ([(2.0, 0.1, 50), (3.0, 0.05, 100)], 4, None),
-        ([(20.0, 0.01, 1000)], 30, None),
-        ([(0.5, 0.001, 20)], 2, None),
+        ([(1.0, 0.01, 1000)], 3, 6.343, 3e-3),
+        ([(6.0, 4096 / 60000, 292)], 3, None, 1e-3),
+        ([(2.0, 0.1, 50), (3.0, 0.05, 100)], 4, None, 1e-2),
+        ([(20.0, 0.01, 1000)], 30, None, 1e-3),
+        ([(0.5, 0.001, 20)], 2, None, 1e-2),
     ],
 )
-def test_it_agrees_with_dp_accounting(steps, rows, epsilon):
+def test_it_agrees_with_dp_accounting(steps, rows, epsilon, interval):
+    """On intervals that cost dp-accounting, which errs upwards, at most 5e-4 of its epsilon."""
     found = bound(steps, rows)
-    theirs = dp_accounting_epsilon(steps, rows, 1e-5)
+    theirs = dp_accounting_epsilon(steps, rows, 1e-5, interval)
     assert found.epsilon == pytest.approx(theirs, rel=2e-3)
     assert found.accountant == "PLD"
     if epsilon is not None:

@@ -1,10 +1,8 @@
 """Ctrl-C and kill -9 during ``bayesdp train``: what is promised is true, and what was computed is not lost."""
 
-import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import closing, contextmanager
 from functools import partial
@@ -117,9 +115,9 @@ def test_a_second_process_in_the_folder_hears_of_the_first(tmp_path, adult):
 ROWS_AT_ONCE, IMAGES = 256, 6000
 
 EXTRACT = f"""
-import sys, time
+import sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
 from test_interruptions import blocks
 from bayesdp.recipes import load
 from bayesdp.recipes.features import extract
@@ -150,9 +148,7 @@ def test_features_that_were_computed_are_kept(tmp_path, monkeypatch, number):
     write_images(tmp_path, "mnist", IMAGES, 500)
     monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "cache"))
     log, again, whole = (tmp_path / name for name in ("log", "again", "whole"))
-    program = [sys.executable, "-c", EXTRACT, tmp_path, log]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(program, preexec_fn=LISTEN, stderr=subprocess.DEVNULL, env=environment) as running:
+    with Program(tmp_path, log, code=EXTRACT) as running:
         wait_for(running, lambda: computed(log) >= 3000)
         running.send_signal(number)
         running.wait(PATIENCE)

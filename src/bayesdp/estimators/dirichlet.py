@@ -11,6 +11,7 @@ from bayesdp.estimators.estimator import ColumnEstimator, scaled
 from bayesdp.validation import FloatArray, refuse
 
 _ROUND_UP = 1.0 + 1e-12
+_LOGITS = -40.0, 36.0  # of theta: where the search begins and ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +59,23 @@ class Dirichlet(ColumnEstimator):
 
 
 def _log_tail(u: float, values: FloatArray, weights: FloatArray) -> float:
-    """Return the least log tail bound over s = theta / (1 - u), 0 < theta < 1; any theta is valid."""
+    """Return the least log tail bound over s = theta / (1 - u), 0 < theta < 1; any theta is valid.
+
+    The bound is convex in theta. Its derivative, here times 1 - theta, which keeps it bounded, changes its sign once.
+    """
     slope = (values - u) / (1.0 - u)
+    weighted = weights * slope
 
-    def bound(logit: float) -> float:
+    def derivative(logit: float) -> float:
         theta = 1.0 / (1.0 + math.exp(-logit))
-        return -float(weights @ np.log1p(-np.minimum(theta * slope, 1 - 1e-16)))
+        return float((weighted / np.maximum(1 - theta * slope, 1e-16)).sum()) / (1.0 + math.exp(logit))
 
-    from scipy.optimize import minimize_scalar  # slow to import, and only this estimator needs it
+    from scipy.optimize import brentq  # slow to import, and only this estimator needs it
 
-    minimum = minimize_scalar(bound, bounds=(-40.0, 36.0), method="bounded", options={"xatol": 1e-6})
-    return float(minimum.fun)
+    logit = _LOGITS[1]
+    if derivative(_LOGITS[0]) >= 0:
+        logit = _LOGITS[0]
+    elif derivative(_LOGITS[1]) > 0:
+        logit = brentq(derivative, *_LOGITS, xtol=1e-6)
+    theta = 1.0 / (1.0 + math.exp(-logit))
+    return -float(weights @ np.log1p(-np.minimum(theta * slope, 1 - 1e-16)))

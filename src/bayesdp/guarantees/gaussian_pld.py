@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from bayesdp.mechanisms.gaussian import RepeatedStep
+from bayesdp.mechanisms.kept_results import KeptResults, fingerprint
 from bayesdp.validation import FloatArray
 
 _CLOSE = 1e-9  # within this of its limit, dp-accounting takes a loss for the limit
+_KEPT: KeptResults[Any] = KeptResults(1 << 25)
 
 
 def composed_pld(history: Iterable[RepeatedStep], interval: float) -> Any:
@@ -37,10 +39,25 @@ def composed_pld(history: Iterable[RepeatedStep], interval: float) -> Any:
 
 
 def gaussian_pld(noise_multiplier: float, rate: float, interval: float) -> Any:
-    """Return the PrivacyLossDistribution of one Gaussian step on a grid, as ``from_gaussian_mechanism`` does."""
+    """Return the PrivacyLossDistribution of one Gaussian step on a grid, as ``from_gaussian_mechanism`` does.
+
+    The latest are kept: the worst cases of a run at several deltas, or after more steps, begin with the same step.
+    """
+    arguments = fingerprint([], noise_multiplier, rate, interval)
+    distribution = _KEPT.find(arguments)
+    if distribution is None:
+        distribution, points = _computed(noise_multiplier, rate, interval)
+        _KEPT.keep(arguments, distribution, 8 * points)
+    return distribution
+
+
+def _computed(noise_multiplier: float, rate: float, interval: float) -> tuple[Any, int]:
+    """Return the distribution of a step, and how many points it has in both directions together."""
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+    points: list[int] = []
 
     def masses(direction: Any) -> Any:
         loss: Any = GaussianPrivacyLoss(noise_multiplier, sampling_prob=rate, adjacency_type=direction)
@@ -48,10 +65,11 @@ def gaussian_pld(noise_multiplier: float, rate: float, interval: float) -> Any:
         lowest, highest = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
         epsilons: FloatArray = np.arange(lowest, highest + 1, dtype=np.float64) * interval
         deltas = _deltas(loss, epsilons, direction == AdjacencyType.ADD)
+        points.append(len(deltas))
         return create_pmf_pessimistic_connect_dots_fixed_gap(interval, lowest, highest, deltas)
 
-    remove = masses(AdjacencyType.REMOVE)
-    return PrivacyLossDistribution(remove) if rate == 1 else PrivacyLossDistribution(remove, masses(AdjacencyType.ADD))
+    directions = [AdjacencyType.REMOVE] if rate == 1 else [AdjacencyType.REMOVE, AdjacencyType.ADD]
+    return PrivacyLossDistribution(*map(masses, directions)), sum(points)
 
 
 def _deltas(loss: Any, epsilons: FloatArray, add: bool) -> FloatArray:

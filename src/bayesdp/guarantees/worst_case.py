@@ -16,6 +16,7 @@ import numpy as np
 from bayesdp import validation
 from bayesdp.formatting import round_up
 from bayesdp.guarantees.bounded_pld import BEYOND_SUPPORT, COARSENED, PldBound, bounded_pld
+from bayesdp.guarantees.renyi_divergences import sampled_divergences
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.log_moments import log_moments
 from bayesdp.profiles import gaussian_epsilon
@@ -269,7 +270,10 @@ def _renyi_of_steps(steps_taken: Sequence[RepeatedStep]) -> Any:
 @lru_cache(maxsize=1024)
 def _step_divergences(noise_multiplier: float, rate: float) -> FloatArray:
     """Return the Rényi divergences [A] of one step at the orders of dp-accounting; kept, because they are slow."""
-    divergences: FloatArray = _renyi_accountant(to_dp_event([(noise_multiplier, rate, 1)]))._rdp
+    if rate < 1:
+        divergences = sampled_divergences(noise_multiplier, rate, _renyi_accountant(to_dp_event([]))._orders)
+    else:
+        divergences: FloatArray = _renyi_accountant(to_dp_event([(noise_multiplier, rate, 1)]))._rdp
     divergences.setflags(write=False)
     return divergences
 

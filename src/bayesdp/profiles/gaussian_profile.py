@@ -30,14 +30,7 @@ def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
     exposure = validation.non_negative_array("mu", mu, finite=False)
     at = validation.non_negative_array("epsilon", epsilon)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = at / exposure
-        larger = log_ndtr(exposure / 2 - ratio)
-        smaller = at + log_ndtr(-exposure / 2 - ratio)
-        # A logarithm is off in proportion to its own size; near -700 its exponential is nothing anyway.
-        error = _ROUND_UP * (1 + np.abs(larger) + at)
-        delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
-    delta = np.clip(np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta), LEAST_DELTA, 1.0)
-    return np.where(exposure == 0, 0.0, delta)
+        return _delta(exposure, at)
 
 
 def gaussian_epsilon(mu: Any, delta: float) -> Any:
@@ -53,10 +46,23 @@ def gaussian_epsilon(mu: Any, delta: float) -> Any:
     # Pr[L > epsilon] <= delta there, by the tail bound of the normal law.
     high: FloatArray = np.square(finite) / 2 + finite * np.sqrt(-2 * np.log(delta)) + 1e-9
     low: FloatArray = np.zeros_like(high)
-    for _ in range(64):
-        middle = (low + high) / 2
-        private = gaussian_delta(finite, middle) <= delta
-        high, low = np.where(private, middle, high), np.where(private, low, middle)
-    result = np.where(gaussian_delta(finite, 0.0) <= delta, 0.0, high)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for _ in range(64):
+            middle = (low + high) / 2
+            private = _delta(finite, middle) <= delta
+            high, low = np.where(private, middle, high), np.where(private, low, middle)
+        result = np.where(_delta(finite, np.zeros(())) <= delta, 0.0, high)
     result = np.where(reachable, result, np.inf)
     return float(result) if result.ndim == 0 else result
+
+
+def _delta(exposure: FloatArray, at: FloatArray) -> FloatArray:
+    """Return ``gaussian_delta`` of checked arguments; division by 0 and overflow are expected."""
+    ratio, half = at / exposure, exposure / 2
+    larger = log_ndtr(half - ratio)
+    smaller = at + log_ndtr(-half - ratio)
+    # A logarithm is off in proportion to its own size; near -700 its exponential is nothing anyway.
+    error = _ROUND_UP * (1 + np.abs(larger) + at)
+    delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
+    delta = np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta)
+    return np.where(exposure == 0, 0.0, np.minimum(np.maximum(delta, LEAST_DELTA), 1.0))
