@@ -18,7 +18,7 @@ from bayesdp.progress import NamedProgress, Progress, silent
 from bayesdp.validation import refuse
 from bayesdp.whole_file import made_folder
 
-ATTACKS = ("exact", "replay", "coverage")
+ATTACKS = ("exact", "replay", "coverage", "tightness")
 """The modules of this folder that are attacks, in the order in which ``all`` carries them out."""
 
 
@@ -29,6 +29,10 @@ class AttackOptions:
     seed: int = 0
     small: bool = False
     "Few repetitions: it shows that everything runs; power is not judged."
+    ledger: Path | None = None
+    "The ledger whose claims are attacked, for attacks on a given run; without it a small run is made."
+    delta: float = 1e-5
+    "The delta of those claims."
     track: Progress = iter
 
 
@@ -121,6 +125,8 @@ def prepare(
     *,
     seed: int = 0,
     small: bool = False,
+    ledger: str | Path | None = None,
+    delta: float = 1e-5,
     track: NamedProgress = silent,
 ) -> Lab:
     """Check what an attack, or ``all`` of them, needs, and return it ready to start.
@@ -130,7 +136,12 @@ def prepare(
     """
     if attack != "all" and attack not in ATTACKS:
         raise refuse("attack", attack, f"one of {', '.join(ATTACKS)}, all")
-    options = AttackOptions(seed=validation.count("seed", seed, minimum=0), small=small)
+    options = AttackOptions(
+        seed=validation.count("seed", seed, minimum=0),
+        small=small,
+        ledger=None if ledger is None else Path(ledger),
+        delta=validation.probability("delta", delta),
+    )
     modules: dict[str, Attack] = {}
     for name in ATTACKS if attack == "all" else (attack,):
         with needs("demo", f"the attack {name}"):

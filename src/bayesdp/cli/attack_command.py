@@ -9,16 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from bayesdp.cli.options import Json
+from bayesdp.cli.options import Delta, Json
 from bayesdp.cli.output import progress
 
 
 def attack(
-    name: Annotated[str, typer.Argument(help="exact, replay, coverage, all", metavar="ATTACK")],
+    name: Annotated[str, typer.Argument(help="exact, replay, coverage, tightness, all", metavar="ATTACK")],
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.", metavar="NUMBER")] = 0,
     small: Annotated[
         bool, typer.Option("--small", help="Few repetitions, to try it out; power is not judged.")
     ] = False,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The run that tightness is about; by default a fresh demo.", metavar="FILE"),
+    ] = None,
+    delta: Delta = 1e-5,
     json_: Json = False,
     output: Annotated[
         Path | None,
@@ -33,7 +38,7 @@ def attack(
     """
     from bayesdp.attack.lab import prepare
 
-    lab = prepare(name, output, seed=seed, small=small, track=progress)
+    lab = prepare(name, output, seed=seed, small=small, ledger=ledger, delta=delta, track=progress)
     if not small:
         print(f"This takes {lab.estimate()} on two cores.", file=sys.stderr)
     results: dict[str, Any] = {}
