@@ -115,10 +115,12 @@ def _in_one_sequence(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """
     if len(parts) == 1:
         return parts[0].reshape(parts[0].shape[0], -1, parts[0].shape[-1])
-    if parts[0].ndim > 2:
-        return torch.cat([part.reshape(part.shape[0], -1, part.shape[-1]) for part in parts], dim=1)
     lengths = [part.shape[0] for part in parts]
     records = max(lengths)
+    if any(part.ndim > 2 for part in parts):
+        if min(lengths) < records:
+            raise NotImplementedError("a layer that is used for sequences and for packed ones")
+        return torch.cat([part.reshape(records, -1, part.shape[-1]) for part in parts], dim=1)
     if min(lengths) == records:
         return torch.stack(list(parts), dim=1)
     sequence = parts[0].new_zeros(records, len(parts), parts[0].shape[-1])
