@@ -28,7 +28,7 @@ from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, rounded_up
-from bayesdp.opacus.twin import Twin, quiet_hooks
+from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks
 from bayesdp.validation import InvalidInputError, count
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -227,7 +227,8 @@ class AuditRecords:
     def _clipped_parameters(self) -> list[nn.Parameter]:
         """Return the live parameters that are clipped together: the optimizer's; in ghost mode the module's."""
         if isinstance(self._clipping, GhostClipping):
-            return [parameter for parameter in self._live.parameters() if parameter.requires_grad]
+            live = parameters_of(modules_of(self._live))
+            return [parameter for parameter in live if parameter.requires_grad]
         return self._clipping.optimizer.params
 
     def _hooked(self, twin: Twin, clipped: Sequence[nn.Parameter]) -> Any:
@@ -258,7 +259,7 @@ class AuditRecords:
         self.passes += 1
 
     def _modes_now(self) -> list[bool]:
-        return [module.training for module in self._live.modules()]
+        return [module.training for module in modules_of(self._live)]
 
     def _follow(self) -> list[nn.Parameter]:
         """Make the twin what the model is now, or a new one; return the twins of the parameters that are clipped."""
