@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
 from bayesdp import Ledger
-from bayesdp.opacus.norm_pass import NormPass
+from norms_by_autograd import loss, new_pass, norms_one_by_one
 from opacus_runs import audit_norms, batch_norms, private_run, random_data
 
 RECORDS = 6
@@ -126,25 +125,6 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "twice": Twice,
     "frozen below": frozen_below,
 }
-
-
-def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return the mean over records of a loss with another derivative in every coordinate."""
-    output = torch.tanh(model(x)).flatten(1)
-    return (output * output.cos().detach()).sum(dim=1).exp().log1p().mean()
-
-
-def norms_one_by_one(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-    """Return norms by each trained parameter, each [b], with nothing but autograd and one record at a time."""
-    model = copy.deepcopy(model)
-    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    rows = [[gradient.norm() for gradient in torch.autograd.grad(loss(model, row.unsqueeze(0)), wanted)] for row in x]
-    return [torch.stack(column) for column in zip(*rows, strict=True)]
-
-
-def new_pass(model: nn.Module, **options: Any) -> NormPass:
-    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return NormPass(model, wanted, **({"batch_first": True, "force_functorch": False, "ghost": False} | options))
 
 
 @pytest.mark.filterwarnings("ignore:In CPU autocast")  # by Opacus, for words with torch.func

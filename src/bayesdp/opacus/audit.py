@@ -24,11 +24,12 @@ from bayesdp.opacus.audit_rows import check_rows
 from bayesdp.opacus.clipping import FlatClipping, norms_together
 from bayesdp.opacus.coupling import couples, refuse_unsorted_sequences
 from bayesdp.opacus.dry_run import dry_run
+from bayesdp.opacus.due_steps import DueSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, rounded_up
-from bayesdp.opacus.twin import Twin, quiet_hooks
+from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks
 from bayesdp.validation import InvalidInputError, count
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -56,7 +57,7 @@ class AuditNorms(Protocol):
         ...
 
 
-class AuditRecords:
+class AuditRecords(DueSteps):
     """Records that are not trained on, and the norms of the gradients they would have now.
 
     ``audit`` is any form that ``audit_data`` takes, ``loss`` any that ``audit_loss`` takes, and ``loader`` the one that
@@ -76,6 +77,7 @@ class AuditRecords:
         every: int,
         audit_batch: int,
     ) -> None:
+        super().__init__(every)
         self._live = inner_module(model._module)
         device = next(self._live.parameters()).device
         self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
@@ -84,7 +86,6 @@ class AuditRecords:
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
         self._loss = audit_loss(loss, self._data.take(slice(0, self._audit_batch)), model.loss_reduction)
         self._clipping = clipping
-        self._every = count("every", every, minimum=1)
         self._model = model
         self._ways = list(_WAYS[:2] if isinstance(clipping, GhostClipping) else _WAYS)
         "The ways that have not failed; the first is used."
@@ -94,7 +95,6 @@ class AuditRecords:
         self._twinned: list[int] = []
         "Ids of the live parameters that were clipped together when the twin was made."
         self._modes = self._modes_now()
-        self._asked = 0
         self._tried = self._checked = False
         self._quiet = False
         "Whether layers that are known to be random are to be left out."
@@ -104,11 +104,6 @@ class AuditRecords:
         "Whether training makes its passes under autocast; None before it begins."
         self.passes = 1
         "How many passes through the model the loss of a batch took last."
-
-    def due(self) -> bool:
-        """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
-        self._asked += 1
-        return (self._asked - 1) % self._every == 0
 
     def norms(self) -> torch.Tensor:
         """Return the norms of all records with the parameters as they are now, [m]. It may draw random numbers."""
@@ -227,7 +222,8 @@ class AuditRecords:
     def _clipped_parameters(self) -> list[nn.Parameter]:
         """Return the live parameters that are clipped together: the optimizer's; in ghost mode the module's."""
         if isinstance(self._clipping, GhostClipping):
-            return [parameter for parameter in self._live.parameters() if parameter.requires_grad]
+            live = parameters_of(modules_of(self._live))
+            return [parameter for parameter in live if parameter.requires_grad]
         return self._clipping.optimizer.params
 
     def _hooked(self, twin: Twin, clipped: Sequence[nn.Parameter]) -> Any:
@@ -258,7 +254,7 @@ class AuditRecords:
         self.passes += 1
 
     def _modes_now(self) -> list[bool]:
-        return [module.training for module in self._live.modules()]
+        return [module.training for module in modules_of(self._live)]
 
     def _follow(self) -> list[nn.Parameter]:
         """Make the twin what the model is now, or a new one; return the twins of the parameters that are clipped."""

@@ -50,11 +50,12 @@ def borrowed_random_numbers(devices: Sequence[int] = ()) -> Generator[Borrowed]:
         yield borrowed
     finally:
         borrowed.drawn = not _same_states(before, _states(devices))
-        torch.set_rng_state(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        random.setstate(before[2])
-        for device, state in zip(devices, before[3:], strict=True):
-            torch.cuda.set_rng_state(state, device)
+        if borrowed.drawn:
+            torch.set_rng_state(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+            random.setstate(before[2])
+            for device, state in zip(devices, before[3:], strict=True):
+                torch.cuda.set_rng_state(state, device)
 
 
 def _states(devices: Sequence[int]) -> list[Any]:
@@ -64,13 +65,18 @@ def _states(devices: Sequence[int]) -> list[Any]:
 
 def _same_states(before: Sequence[Any], after: Sequence[Any]) -> bool:
     """Return whether no generator has moved. Python's state is a long tuple of numbers, which compares by itself."""
-    return before[2] == after[2] and all(
-        same(first, second) for number, (first, second) in enumerate(zip(before, after, strict=True)) if number != 2
+    tensors = (0, *range(3, len(before)))
+    return (
+        before[2] == after[2]
+        and same(before[1], after[1])
+        and all(torch.equal(before[number], after[number]) for number in tensors)
     )
 
 
 def devices_of(model: nn.Module) -> list[int]:
     """Return the numbers of the GPUs that hold a model."""
+    if not torch.cuda.is_initialized():
+        return []
     return sorted({parameter.get_device() for parameter in model.parameters() if parameter.is_cuda})
 
 

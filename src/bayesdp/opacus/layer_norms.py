@@ -26,6 +26,7 @@ from opacus.grad_sample.functorch import ft_compute_per_sample_gradient
 from opacus.layers.dp_rnn import RNNLinear
 from opacus.utils.tensor_utils import unfold2d
 from torch import nn
+from torch.linalg import vector_norm
 
 Norms = dict[nn.Parameter, torch.Tensor]
 """Norms of the gradients of records by parameters, each [n]."""
@@ -42,7 +43,7 @@ def linear_norms(layer: Any, uses: Sequence[Use]) -> Norms:
     backprops = _in_one_sequence([received for _, received in uses])
     norms = {layer.weight: outer_product_norms(inputs.to(backprops.dtype), backprops)}
     if layer.bias is not None:
-        norms[layer.bias] = backprops.sum(dim=1).norm(dim=1)
+        norms[layer.bias] = vector_norm(backprops.sum(dim=1), dim=1)
     return norms
 
 
@@ -52,7 +53,7 @@ def embedding_norms(layer: Any, uses: Sequence[Use]) -> Norms:
     backprops = _in_one_sequence([received for _, received in uses])
     records, places = words.shape
     if places == 1:
-        return {layer.weight: backprops.squeeze(1).norm(dim=1)}
+        return {layer.weight: vector_norm(backprops.squeeze(1), dim=1)}
     first = torch.arange(records, device=words.device).unsqueeze(1) * layer.num_embeddings
     pairs, place_of = torch.unique(words + first, return_inverse=True)
     by_word = backprops.new_zeros(len(pairs), backprops.shape[-1])
@@ -77,7 +78,7 @@ def convolution_norms(layer: Any, uses: Sequence[Use]) -> Norms | None:
     by_place = backprops.flatten(2)
     norms = {layer.weight: outer_product_norms(patches.transpose(1, 2), by_place.transpose(1, 2))}
     if layer.bias is not None:
-        norms[layer.bias] = by_place.sum(dim=2).norm(dim=1)
+        norms[layer.bias] = vector_norm(by_place.sum(dim=2), dim=1)
     return norms
 
 
@@ -85,10 +86,10 @@ def outer_product_norms(inputs: torch.Tensor, backprops: torch.Tensor) -> torch.
     """Return |sum_t b_t a_t^T| for each record, [n], from ``inputs`` a [n, T, in] and ``backprops`` b [n, T, out]."""
     places = inputs.shape[1]
     if places == 1:
-        return inputs.squeeze(1).norm(dim=1) * backprops.squeeze(1).norm(dim=1)
+        return vector_norm(inputs.squeeze(1), dim=1) * vector_norm(backprops.squeeze(1), dim=1)
     size_in, size_out = inputs.shape[2], backprops.shape[2]
     if places * (size_in + size_out) > size_in * size_out:
-        return torch.bmm(backprops.transpose(1, 2), inputs).flatten(1).norm(dim=1)
+        return vector_norm(torch.bmm(backprops.transpose(1, 2), inputs), dim=(1, 2))
     among_inputs = torch.bmm(inputs, inputs.transpose(1, 2))
     among_backprops = torch.bmm(backprops, backprops.transpose(1, 2))
     lengths = among_inputs.diagonal(dim1=1, dim2=2) * among_backprops.diagonal(dim1=1, dim2=2)
@@ -105,7 +106,7 @@ def sampled_norms(layer: nn.Module, uses: Sequence[Use], *, by_derivative: bool 
     for activations, backprops in uses:
         for parameter, gradient in sample(layer, activations, backprops).items():
             gradients[parameter] = gradients[parameter] + gradient if parameter in gradients else gradient
-    return {parameter: gradient.flatten(1).norm(dim=1) for parameter, gradient in gradients.items()}
+    return {parameter: vector_norm(gradient.flatten(1), dim=1) for parameter, gradient in gradients.items()}
 
 
 def _in_one_sequence(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -115,10 +116,12 @@ def _in_one_sequence(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """
     if len(parts) == 1:
         return parts[0].reshape(parts[0].shape[0], -1, parts[0].shape[-1])
-    if parts[0].ndim > 2:
-        return torch.cat([part.reshape(part.shape[0], -1, part.shape[-1]) for part in parts], dim=1)
     lengths = [part.shape[0] for part in parts]
     records = max(lengths)
+    if any(part.ndim > 2 for part in parts):
+        if min(lengths) < records:
+            raise NotImplementedError("a layer that is used for sequences and for packed ones")
+        return torch.cat([part.reshape(records, -1, part.shape[-1]) for part in parts], dim=1)
     if min(lengths) == records:
         return torch.stack(list(parts), dim=1)
     sequence = parts[0].new_zeros(records, len(parts), parts[0].shape[-1])

@@ -31,6 +31,7 @@ from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN, RNNLinear
 from torch import nn
 
 from bayesdp.opacus.layer_norms import SHORT_CUTS, Norms, linear_norms, sampled_norms
+from bayesdp.opacus.lstm_pass import take_in_one
 
 
 class NormPass:
@@ -61,7 +62,9 @@ class NormPass:
         self._seed = torch.ones((), requires_grad=True)
         parameters = set(self._wanted)
         owners: set[nn.Parameter] = set()
-        for layer in list(_trained_layers(module, parameters)):
+        layers = list(_trained_layers(module, parameters))
+        take_in_one(module, layers, self._note, self._seed)
+        for layer in layers:
             sampled = type(layer) in GradSampleModule.GRAD_SAMPLERS
             own = set(layer.parameters(recurse=not sampled)) & parameters
             if own & owners:
@@ -100,15 +103,22 @@ class NormPass:
         if not torch.is_grad_enabled():
             return None
         regular = layer.training and isinstance(output, torch.Tensor) and bool(inputs)
-        if not self._forward or not regular or not all(isinstance(each, torch.Tensor) for each in inputs):
+        if not regular or not all(isinstance(each, torch.Tensor) for each in inputs):
             raise NotImplementedError("a layer that is not used as Opacus expects it")
+        receive = self._note(layer, *inputs)
+        given = output if output.requires_grad else _Seed.apply(output, self._seed)
+        given.register_hook(receive)
+        return given
+
+    def _note(self, layer: nn.Module, *inputs: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        """Note a use of a layer; return what its output's gradient is to be given to."""
+        if not self._forward:
+            raise NotImplementedError("a layer that is used in the backward pass")
         use = _Use([each.detach() for each in inputs])
         uses = self._uses.setdefault(layer, _Uses())
         uses.append(use)
         uses.missing += 1
-        given = output if output.requires_grad else _Seed.apply(output, self._seed)
-        given.register_hook(partial(self._receive, layer, use))
-        return given
+        return partial(self._receive, layer, use)
 
     def _receive(self, layer: nn.Module, use: _Use, backprops: torch.Tensor) -> None:
         """Note the gradient by what a layer gave out; compute norms if it was the last that the layer waits for."""

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from bayesdp.opacus.audit_data import audit_data
+from bayesdp.opacus.due_steps import DueSteps
 from bayesdp.opacus.twin import Twin
-from bayesdp.validation import count, refuse
+from bayesdp.validation import refuse
 
 Gradients = Sequence[torch.Tensor]
 
 
-class OneByOne:
+class OneByOne(DueSteps):
     """An ``AuditNorms`` that asks your function for the loss of each audit record, and autograd for its gradient.
 
     ``loss(model, record)`` is given a batch with one audit record in it, as the loader would yield it, and returns one
@@ -43,20 +44,14 @@ class OneByOne:
         change: Callable[[Gradients], Gradients] | None = None,
         every: int = 1,
     ) -> None:
+        super().__init__(every)
         self._model, self._optimizer = model, optimizer
         self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)
         device = next(self._live.parameters()).device
         self._data = audit_data(audit, data_loader, device, 0 if model.batch_first else 1)
         self.records = self._data.records
         self._loss, self._change = loss, change
-        self._every = count("every", every, minimum=1)
-        self._asked = 0
         self._twin: Twin | None = None
-
-    def due(self) -> bool:
-        """Return whether norms are to be computed at this step: at the first, and at every ``every``-th after it."""
-        self._asked += 1
-        return (self._asked - 1) % self._every == 0
 
     def norms(self) -> torch.Tensor:
         """Return the norms of all records with the parameters as they are now, [m]."""

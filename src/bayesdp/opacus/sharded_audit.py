@@ -27,10 +27,10 @@ from torch.distributed.tensor import DTensor
 
 from bayesdp.opacus.audit import AuditRecords
 from bayesdp.opacus.passes import PassHook
+from bayesdp.opacus.twin import LEFT_BY_OPACUS, Copy
 
 _LEFT_BY_FSDP = ("__composable_api_state_key", "_is_fsdp_managed_module", "_fsdp_use_orig_params")
-_LEFT_BY_OPACUS = ("activations", "max_batch_len", "norm_sample", "_forward_counter", "autograd_grad_sample_hooks")
-_LEFT_BEHIND = _LEFT_BY_FSDP + _LEFT_BY_OPACUS
+_LEFT_BEHIND = _LEFT_BY_FSDP + LEFT_BY_OPACUS
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -39,19 +39,14 @@ class UnshardedModel:
 
     def __init__(self, model: Any) -> None:
         self.batch_first, self.loss_reduction = model.batch_first, model.loss_reduction
-        self._sharded: nn.Module = model._module
-        with _unsharded(self._sharded):
-            self._module = copy.deepcopy(self._sharded)
+        sharded: nn.Module = model._module
+        with _unsharded(sharded):
+            self._module = copy.deepcopy(sharded)
+        self._copy = Copy(sharded, self._module, _LEFT_BEHIND)
 
     def follow(self) -> None:
         """Make it what the sharded model is now. All ranks must call this together."""
-        for sharded, module in zip(self._sharded.modules(), self._module.modules(), strict=True):
-            plain = {name: value for name, value in vars(sharded).items() if type(value) in (bool, int, float, str)}
-            module.__dict__.update({name: plain[name] for name in plain if not name.startswith(_LEFT_BEHIND)})
-        for sharded, parameter in zip(self._sharded.parameters(), self._module.parameters(), strict=True):
-            parameter.data = _whole(sharded)
-        for sharded, buffer in zip(self._sharded.buffers(), self._module.buffers(), strict=True):
-            buffer.data = _whole(sharded).clone()
+        self._copy.follow(_whole)
 
 
 class ShardedAuditRecords(AuditRecords):

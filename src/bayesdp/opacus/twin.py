@@ -16,7 +16,7 @@ Why Opacus' hooks are put aside while the model is copied (``without_opacus_hook
     modules are put back as they were.
 
 What would break this: Opacus keeping its hooks or leftovers under other names (``autograd_grad_sample_hooks``,
-``_LEFT_BY_OPACUS``).
+``LEFT_BY_OPACUS``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import copy
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,24 +35,55 @@ from torch import nn
 from bayesdp.opacus.hidden_draws import draws_at_random
 from bayesdp.opacus.passes import PassHook
 
-_LEFT_BY_OPACUS = ("activations", "max_batch_len", "ft_compute_sample_grad", "autograd_grad_sample_hooks")
+LEFT_BY_OPACUS = (
+    "activations",
+    "max_batch_len",
+    "norm_sample",
+    "_forward_counter",
+    "ft_compute_sample_grad",
+    "autograd_grad_sample_hooks",
+)
+"""Names under which Opacus keeps things of its own in the dictionary of a module."""
 _PLAIN = frozenset([bool, int, float, str])
+
+
+class Copy:
+    """A copy of a module that is made what the module is, again and again.
+
+    ``left``: what names of settings that are not copied begin with.
+    """
+
+    def __init__(self, live: nn.Module, module: nn.Module, left: tuple[str, ...]) -> None:
+        self.live, self._left = live, left
+        self.modules = modules_of(module)
+        self.parameters, self._buffers = parameters_of(self.modules), buffers_of(self.modules)
+
+    def follow(self, whole: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Copy plain settings and buffers, and set parameters; ``whole`` returns the data of a live tensor."""
+        modules = modules_of(self.live)
+        for live, module in zip(modules, self.modules, strict=True):
+            own = module.__dict__
+            for name, value in live.__dict__.items():
+                if type(value) in _PLAIN and own.get(name) is not value and not name.startswith(self._left):
+                    own[name] = value
+        for live, parameter in zip(parameters_of(modules), self.parameters, strict=True):
+            parameter.data = whole(live)
+        for live, buffer in zip(buffers_of(modules), self._buffers, strict=True):
+            buffer.data = whole(live).clone()
 
 
 class Twin:
     """A copy of a module that shares its parameters. ``handles`` are those of the hooks that Opacus put on it."""
 
     def __init__(self, live: nn.Module, handles: Sequence[Any]) -> None:
-        self._live = live
         with without_opacus_hooks(live, handles):
             self.module = copy.deepcopy(live)
-        self._modules = list(self.module.modules())
-        self._parameters = list(self.module.parameters())
-        self._buffers = list(self.module.buffers())
+        self._copy = Copy(live, self.module, LEFT_BY_OPACUS)
 
     def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         """Return the twins of live parameters."""
-        twins = dict(zip(map(id, self._live.parameters()), self._parameters, strict=True))
+        live = parameters_of(modules_of(self._copy.live))
+        twins = dict(zip(map(id, live), self._copy.parameters, strict=True))
         return [twins[id(parameter)] for parameter in parameters]
 
     def follow(self, modes: Sequence[bool], *, quiet: bool) -> None:
@@ -60,17 +91,34 @@ class Twin:
 
         ``modes`` says which modules are in training mode; with ``quiet``, random layers without parameters are not.
         """
-        for mode, live, module in zip(modes, self._live.modules(), self._modules, strict=True):
-            own = module.__dict__
-            for name, value in live.__dict__.items():
-                if type(value) in _PLAIN and own.get(name) is not value and name not in _LEFT_BY_OPACUS:
-                    own[name] = value
-            silent = quiet and draws_at_random(live) and not any(True for _ in live.parameters())
-            own["training"] = mode and not silent
-        for parameter, twin in zip(self._live.parameters(), self._parameters, strict=True):
-            twin.data = parameter.data
-        for live, buffer in zip(self._live.buffers(), self._buffers, strict=True):
-            buffer.data = live.data.clone()
+        self._copy.follow(lambda tensor: tensor.data)
+        for mode, module in zip(modes, self._copy.modules, strict=True):
+            silent = quiet and draws_at_random(module) and not any(True for _ in module.parameters())
+            module.__dict__["training"] = mode and not silent
+
+
+def modules_of(root: nn.Module) -> list[nn.Module]:
+    """Return what ``root.modules()`` yields, in its order; it is faster for modules that are nested deeply."""
+    found: dict[nn.Module, None] = {}
+    waiting = [root]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting += [child for child in reversed(module._modules.values()) if child is not None]
+    return list(found)
+
+
+def parameters_of(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    """Return the parameters that modules have themselves, each once, in their order."""
+    own = [parameter for module in modules for parameter in module._parameters.values()]
+    return [parameter for parameter in dict.fromkeys(own) if parameter is not None]
+
+
+def buffers_of(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
+    """Return the buffers that modules have themselves, each once, in their order."""
+    own = [buffer for module in modules for buffer in module._buffers.values()]
+    return [buffer for buffer in dict.fromkeys(own) if buffer is not None]
 
 
 _QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it
@@ -103,7 +151,7 @@ def without_opacus_hooks(module: nn.Module, handles: Sequence[Any]) -> Generator
             kept = {id_: hook for id_, hook in before[name].items() if id_ not in hooks}
             part.__dict__[name] = OrderedDict((id_, kept[id_]) for id_ in kept if not isinstance(kept[id_], PassHook))
         if part is module or len(part._forward_hooks) < len(before["_forward_hooks"]):
-            for name in _LEFT_BY_OPACUS:
+            for name in LEFT_BY_OPACUS:
                 part.__dict__.pop(name, None)
         for name, value in before.items():
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:  # kept from a forward pass
