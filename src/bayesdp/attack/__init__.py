@@ -3,6 +3,9 @@
 finding.py          a claim beside a lower bound of the truth, and the verdict; how often a planted bug was caught
 lab.py              the list of attacks; runs one or all of them, writes JSON and a picture
 loss_walks.py       exact adversaries: what choosing steps, or stopping, by looking can gain, by backward induction
+exact_subjects.py   runs that an adversary may steer, whose claims must stand
+exact_events.py     levels and the gate, against the best event
+exact_traps.py      what theory says is no bound: it must break
 
 Each other module is one attack: a function ``attack(options)`` that yields findings. Subjects (what is attacked) and
 attackers (how) are apart, so that every claim meets every attacker that applies to it.
