@@ -18,7 +18,7 @@ from bayesdp.progress import NamedProgress, Progress, silent
 from bayesdp.validation import refuse
 from bayesdp.whole_file import made_folder
 
-ATTACKS = ("exact", "power")
+ATTACKS = ("exact", "game", "power")
 """The modules of this folder that are attacks, in the order in which ``all`` carries them out."""
 
 
