@@ -31,7 +31,7 @@ def test_a_right_run_stands_and_the_replay_is_close(mode):
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_noticed_by_what_is_about_it(bug):
-    run = opacus_run(1, steps=40, plant=bug.plant, ledger=bug.ledger(keep_norms=True))
+    run = opacus_run(1, steps=20, plant=bug.plant, ledger=bug.ledger(keep_norms=True))
     assert NOTICED_BY[bug.name] in {finding.claim for finding in run.findings() if not finding.stands}
 
 

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from bayesdp import validation
+from bayesdp.attack import ATTACKS
 from bayesdp.attack.finding import Detection, Finding
 from bayesdp.experiment_files import for_json, pyplot, versions, write_files
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, Progress, silent
 from bayesdp.validation import refuse
 from bayesdp.whole_file import made_folder
-
-ATTACKS = ("exact", "replay", "coverage", "tightness")
-"""The modules of this folder that are attacks, in the order in which ``all`` carries them out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,5 +158,5 @@ def attack(options: AttackOptions) -> Iterator[Finding | Detection]:
 def alarm(seed: int, bug: Bug | None = None) -> bool:
     """Return whether replaying one run, with this bug in it, breaks what its ledger says."""
     bug = bug or Bug(name="none")
-    run = opacus_run(seed, steps=40, plant=bug.plant, ledger=bug.ledger(keep_norms=True))
+    run = opacus_run(seed, steps=20, plant=bug.plant, ledger=bug.ledger(keep_norms=True))
     return not all(finding.stands for finding in run.findings())

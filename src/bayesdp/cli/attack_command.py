@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from bayesdp.attack import ATTACKS
 from bayesdp.cli.options import Delta, Json
 from bayesdp.cli.output import progress
 
 
 def attack(
-    name: Annotated[str, typer.Argument(help="exact, replay, coverage, tightness, all", metavar="ATTACK")],
+    name: Annotated[str, typer.Argument(help=", ".join([*ATTACKS, "all"]), metavar="ATTACK")],
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.", metavar="NUMBER")] = 0,
     small: Annotated[
         bool, typer.Option("--small", help="Few repetitions, to try it out; power is not judged.")
