@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from bayesdp import validation
-from bayesdp.attack.finding import Detection, Finding
+from bayesdp.attack.finding import Detection, Finding, Ranking
 from bayesdp.experiment_files import for_json, pyplot, versions, write_files
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, Progress, silent
 from bayesdp.validation import refuse
 from bayesdp.whole_file import made_folder
 
-ATTACKS = ("exact", "game", "power")
+ATTACKS = ("exact", "simulation", "game", "ranking", "power")
 """The modules of this folder that are attacks, in the order in which ``all`` carries them out."""
 
 
@@ -39,7 +39,7 @@ class Attack(Protocol):
     SECONDS: float
     "About how long it takes on two cores."
 
-    def attack(self, options: AttackOptions) -> Iterable[Finding | Detection]:
+    def attack(self, options: AttackOptions) -> Iterable[Finding | Detection | Ranking]:
         """Yield what was found, one claim or planted bug at a time. Equal options give equal findings."""
         ...
 
@@ -52,17 +52,20 @@ class AttackResult:
     options: AttackOptions
     findings: tuple[Finding, ...]
     detections: tuple[Detection, ...]
+    rankings: tuple[Ranking, ...]
     seconds: float
 
     @property
     def as_expected(self) -> bool:
-        """Whether every claim stands or breaks as theory says and, unless small, every planted bug is caught."""
-        judged: tuple[Finding | Detection, ...] = self.findings
-        return all(found.as_expected for found in (judged if self.options.small else judged + self.detections))
+        """Whether claims stand or break as theory says and, unless small, bugs are caught and rankings agree."""
+        judged: tuple[Finding | Detection | Ranking, ...] = self.findings
+        if not self.options.small:
+            judged += (*self.detections, *self.rankings)
+        return all(found.as_expected for found in judged)
 
     def lines(self) -> list[str]:
-        """Return each finding and each detection as a line of text."""
-        return [found.line() for found in (*self.findings, *self.detections)]
+        """Return each finding, detection and ranking as a line of text."""
+        return [found.line() for found in (*self.findings, *self.detections, *self.rankings)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, with versions."""
@@ -73,6 +76,7 @@ class AttackResult:
                 "as_expected": self.as_expected,
                 "findings": [finding.to_dict() for finding in self.findings],
                 "detections": [detection.to_dict() for detection in self.detections],
+                "rankings": [ranking.to_dict() for ranking in self.rankings],
                 "seconds": round(self.seconds, 1),
                 "versions": versions(),
             }
@@ -104,6 +108,7 @@ class Lab:
                 options=self.options,
                 findings=tuple(one for one in found if isinstance(one, Finding)),
                 detections=tuple(one for one in found if isinstance(one, Detection)),
+                rankings=tuple(one for one in found if isinstance(one, Ranking)),
                 seconds=time.perf_counter() - started,
             )
             if self.folder is not None:

@@ -14,7 +14,7 @@ from bayesdp.cli.output import progress
 
 
 def attack(
-    name: Annotated[str, typer.Argument(help="exact, game, power, all", metavar="ATTACK")],
+    name: Annotated[str, typer.Argument(help="exact, simulation, game, ranking, power, all", metavar="ATTACK")],
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.", metavar="NUMBER")] = 0,
     small: Annotated[
         bool, typer.Option("--small", help="Few repetitions, to try it out; power is not judged.")
