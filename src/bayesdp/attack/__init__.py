@@ -12,6 +12,8 @@ one_run.py          epsilon from below, from a single run with many canaries
 tilted.py           Monte Carlo for failures too rare to be seen, with confidence bounds
 published.py        the paper's accountant as published, where it is no bound
 planted.py          broken copies
+picture.py          pictures of what was found
+findings_page.py    the tables of docs/attack.md
 detectors.py        attackers that look at one copy, right or broken, and return a p-value
 
 Each other module is one attack: a function ``attack(options)`` that yields findings. Subjects (what is attacked) and

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from bayesdp import validation
 from bayesdp.attack.finding import Detection, Finding, Ranking
+from bayesdp.attack.picture import draw_detections, draw_findings, draw_rankings
 from bayesdp.experiment_files import for_json, pyplot, versions, write_files
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, Progress, silent
@@ -148,21 +149,12 @@ def prepare(
 
 
 def draw(result: AttackResult, title: str, figure: Any) -> None:
-    """Draw each claim as a point on a scale on which its lower bound is 1: right of the line it stands."""
-    shown = [finding for finding in result.findings if finding.bound > 0]
+    """Draw what an attack found into an empty figure: claims, or else planted bugs, or else rankings."""
     axis = figure.subplots()
-    labels = [f"{finding.subject[:60]}: {finding.claim}" for finding in shown]
-    places = range(len(shown))
-    ratios = [min(max(finding.claimed / finding.bound, 1e-3), 1e6) for finding in shown]
-    colours = ["tab:orange" if finding.should_break else "tab:blue" for finding in shown]
-    _points(axis, ratios, places, colours)
-    axis.axvline(1.0, color="black", linewidth=1)
-    axis.set_xscale("log")
-    axis.set_yticks(list(places), labels, fontsize=5 if len(shown) > 25 else 7)
-    axis.set_xlabel("claim divided by the best lower bound (log scale); left of 1 it is broken; orange: it must break")
+    if result.findings:
+        draw_findings(axis, result.findings)
+    elif result.detections:
+        draw_detections(axis, result.detections)
+    else:
+        draw_rankings(axis, result.rankings)
     axis.set_title(title, fontsize=9)
-
-
-def _points(axis: Any, ratios: Sequence[float], places: Sequence[int], colours: Sequence[str]) -> None:
-    axis.hlines(list(places), 1.0, ratios, colors=colours, linewidth=1)
-    axis.scatter(ratios, list(places), c=colours, s=14)
