@@ -1,4 +1,4 @@
-"""What an attack found: a claim beside a lower bound of the truth; how often an attack caught a planted bug."""
+"""What an attack found: a claim beside a lower bound of the truth; how often a planted bug was caught; rankings."""
 
 from __future__ import annotations
 
@@ -126,6 +126,46 @@ class Detection:
 def rate_at_least(events: int, trials: int, level: float) -> float:
     """Return the lower end of Clopper and Pearson's one-sided interval: above the true rate with probability level."""
     return 0.0 if events == 0 else float(beta.ppf(level, events, trials - events + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Whether people with a larger claimed epsilon leak more: a rank correlation with its interval.
+
+    Attributes:
+        subject: Whose epsilons.
+        attacker: Whose success.
+        figure: Which epsilon was claimed.
+        records: How many people were ranked.
+        correlation: Spearman's, between claimed epsilon and the attacker's success.
+        low: Lower end of a 95 % bootstrap interval over people.
+        high: Its upper end.
+    """
+
+    subject: str
+    attacker: str
+    figure: str
+    records: int
+    correlation: float
+    low: float
+    high: float
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether larger claims surely go with larger leaks."""
+        return self.low > 0
+
+    def line(self) -> str:
+        """Return the ranking as one line of text."""
+        verdict = "agrees" if self.as_expected else "UNCLEAR"
+        return (
+            f"{verdict}: {self.figure} of {self.records} {self.subject} against {self.attacker}: rank correlation "
+            f"{self.correlation:.2f} ({self.low:.2f} to {self.high:.2f})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes and the verdict as plain values for JSON."""
+        return {**asdict(self), "as_expected": self.as_expected}
 
 
 def _interval(events: int, trials: int, outside: float = 0.05) -> tuple[float, float]:

@@ -12,7 +12,8 @@ from typing import Any, Protocol, cast
 
 from bayesdp import validation
 from bayesdp.attack import ATTACKS
-from bayesdp.attack.finding import Detection, Finding
+from bayesdp.attack.finding import Detection, Finding, Ranking
+from bayesdp.attack.picture import draw_detections, draw_findings, draw_rankings
 from bayesdp.experiment_files import for_json, pyplot, versions, write_files
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, Progress, silent
@@ -41,7 +42,7 @@ class Attack(Protocol):
     SECONDS: float
     "About how long it takes on two cores."
 
-    def attack(self, options: AttackOptions) -> Iterable[Finding | Detection]:
+    def attack(self, options: AttackOptions) -> Iterable[Finding | Detection | Ranking]:
         """Yield what was found, one claim or planted bug at a time. Equal options give equal findings."""
         ...
 
@@ -54,17 +55,20 @@ class AttackResult:
     options: AttackOptions
     findings: tuple[Finding, ...]
     detections: tuple[Detection, ...]
+    rankings: tuple[Ranking, ...]
     seconds: float
 
     @property
     def as_expected(self) -> bool:
-        """Whether every claim stands or breaks as theory says and, unless small, every planted bug is caught."""
-        judged: tuple[Finding | Detection, ...] = self.findings
-        return all(found.as_expected for found in (judged if self.options.small else judged + self.detections))
+        """Whether claims stand or break as theory says and, unless small, bugs are caught and rankings agree."""
+        judged: tuple[Finding | Detection | Ranking, ...] = self.findings
+        if not self.options.small:
+            judged += (*self.detections, *self.rankings)
+        return all(found.as_expected for found in judged)
 
     def lines(self) -> list[str]:
-        """Return each finding and each detection as a line of text."""
-        return [found.line() for found in (*self.findings, *self.detections)]
+        """Return each finding, detection and ranking as a line of text."""
+        return [found.line() for found in (*self.findings, *self.detections, *self.rankings)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, with versions."""
@@ -75,6 +79,7 @@ class AttackResult:
                 "as_expected": self.as_expected,
                 "findings": [finding.to_dict() for finding in self.findings],
                 "detections": [detection.to_dict() for detection in self.detections],
+                "rankings": [ranking.to_dict() for ranking in self.rankings],
                 "seconds": round(self.seconds, 1),
                 "versions": versions(),
             }
@@ -106,6 +111,7 @@ class Lab:
                 options=self.options,
                 findings=tuple(one for one in found if isinstance(one, Finding)),
                 detections=tuple(one for one in found if isinstance(one, Detection)),
+                rankings=tuple(one for one in found if isinstance(one, Ranking)),
                 seconds=time.perf_counter() - started,
             )
             if self.folder is not None:
@@ -152,21 +158,12 @@ def prepare(
 
 
 def draw(result: AttackResult, title: str, figure: Any) -> None:
-    """Draw each claim as a point on a scale on which its lower bound is 1: right of the line it stands."""
-    shown = [finding for finding in result.findings if finding.bound > 0]
+    """Draw what an attack found into an empty figure: claims, or else planted bugs, or else rankings."""
     axis = figure.subplots()
-    labels = [f"{finding.subject[:60]}: {finding.claim}" for finding in shown]
-    places = range(len(shown))
-    ratios = [min(max(finding.claimed / finding.bound, 1e-3), 1e6) for finding in shown]
-    colours = ["tab:orange" if finding.should_break else "tab:blue" for finding in shown]
-    _points(axis, ratios, places, colours)
-    axis.axvline(1.0, color="black", linewidth=1)
-    axis.set_xscale("log")
-    axis.set_yticks(list(places), labels, fontsize=5 if len(shown) > 25 else 7)
-    axis.set_xlabel("claim divided by the best lower bound (log scale); left of 1 it is broken; orange: it must break")
+    if result.findings:
+        draw_findings(axis, result.findings)
+    elif result.detections:
+        draw_detections(axis, result.detections)
+    else:
+        draw_rankings(axis, result.rankings)
     axis.set_title(title, fontsize=9)
-
-
-def _points(axis: Any, ratios: Sequence[float], places: Sequence[int], colours: Sequence[str]) -> None:
-    axis.hlines(list(places), 1.0, ratios, colors=colours, linewidth=1)
-    axis.scatter(ratios, list(places), c=colours, s=14)

@@ -90,7 +90,7 @@ def worst_delta(
     steps = len(layers) - 1
 
     def law(kind: Kind) -> tuple[NDArray[np.int64], FloatArray]:
-        return _increments(*kind, record_in, spacing, rounding)
+        return loss_law(*kind, record_in, spacing, rounding)
 
     furthest = max((int(np.abs(law(k)[0]).max()) for layer in layers for w in layer.values() for _, k in w), default=0)
     epsilons = {state: epsilon_of(state) for layer in layers for state in layer}
@@ -128,7 +128,7 @@ def _layers(
 
 
 @lru_cache(maxsize=64)
-def _increments(
+def loss_law(
     rate: float, exposure: float, record_in: bool, spacing: float, rounding: str
 ) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the law of one step's loss on the grid: consecutive whole offsets, and their probabilities."""

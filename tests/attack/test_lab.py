@@ -1,0 +1,80 @@
+"""The lab: which attacks there are, what is written, and the page that is made of it."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bayesdp import InvalidInputError
+from bayesdp.attack.finding import Detection, Finding, Ranking
+from bayesdp.attack.findings_page import page_with_tables, read, tables
+from bayesdp.attack.lab import ATTACKS, AttackOptions, Lab, prepare
+from bayesdp.progress import silent
+from command_line import run
+
+ROOT = Path(__file__).parents[2]
+FINDING = Finding(subject="s", attacker="a", claim="c", kind="proved", claimed=1e-5, bound=4e-6, unit="delta")
+BROKEN = Finding(
+    subject="t | u", attacker="b", claim="d", kind="estimate", claimed=1.0, bound=2.0, unit="epsilon", confidence=0.999
+)
+DETECTION = Detection(bug="b", attacker="a", level=0.01, caught=9, trials=10, false_alarms=0, right_trials=20)
+RANKING = Ranking(subject="members", attacker="a", figure="estimate", records=9, correlation=0.5, low=0.1, high=0.8)
+
+
+def lab(found, folder, **options):
+    module = SimpleNamespace(TITLE="Title", SECONDS=3.0, attack=lambda options: iter(found))
+    return Lab({"exact": module}, AttackOptions(**options), folder, silent)
+
+
+@pytest.mark.parametrize("found", [[FINDING, BROKEN, DETECTION], [DETECTION], [RANKING]])
+def test_files_and_verdict(found, tmp_path):
+    [result] = lab(found, tmp_path)
+    assert result.as_expected == (BROKEN not in found)
+    values = json.loads((tmp_path / "exact.json").read_text())
+    assert values["command"] == "bayesdp attack exact --seed 0"
+    assert len(values["findings"] + values["detections"] + values["rankings"]) == len(found) == len(result.lines())
+    assert (tmp_path / "exact.png").stat().st_size > 1000
+
+
+def test_small_versions_are_not_judged_by_their_power_and_have_their_own_files(tmp_path):
+    missed = Detection(bug="b", attacker="a", level=0.01, caught=0, trials=2, false_alarms=0, right_trials=2)
+    assert next(iter(lab([missed], tmp_path, small=True))).as_expected
+    assert not next(iter(lab([missed], None))).as_expected
+    assert (tmp_path / "exact-small.json").is_file()
+
+
+def test_every_attack_can_be_prepared():
+    everything = prepare("all")
+    assert tuple(everything.modules) == ATTACKS
+    assert "minutes" in everything.estimate()
+    with pytest.raises(InvalidInputError, match="attack='nothing': expected one of exact"):
+        prepare("nothing")
+
+
+def test_the_help_names_every_attack():
+    shown = " ".join(run("attack", "--help").stdout.split())
+    assert ", ".join((*ATTACKS, "all")) in shown
+
+
+def test_tables(tmp_path):
+    list(lab([FINDING, BROKEN, DETECTION, RANKING], tmp_path))
+    shown = tables(read(tmp_path))
+    assert "| s | c | proved | delta 1e-05 | 4e-06 | a | stands |" in shown
+    assert "| t / u | d | estimate | epsilon 1 | 2 | b (0.999 confidence) | **broken: not as expected** |" in shown
+    assert "| b | a | 9 of 10 | 0 of 20 (stated: 0.01) |" in shown
+    assert "| estimate | 9 members | a | 0.50 | 0.10 to 0.80 |" in shown
+    with pytest.raises(ValueError, match="unpack"):
+        page_with_tables("no place", {})
+
+
+def test_the_page_shows_the_results():
+    page = (ROOT / "docs" / "attack.md").read_text()
+    assert page == page_with_tables(page, read(ROOT / "results" / "attack"))
+
+
+@pytest.mark.parametrize("name", sorted(read(ROOT / "results" / "attack")))
+def test_the_results_are_as_expected_and_whole(name):
+    result = read(ROOT / "results" / "attack")[name]
+    assert result["as_expected"]
+    assert "--small" not in result["command"]
