@@ -63,7 +63,7 @@ def test_tables(tmp_path):
     assert "| s | c | proved | delta 1e-05 | 4e-06 | a | stands |" in shown
     assert "| t / u | d | estimate | epsilon 1 | 2 | b (0.999 confidence) | **broken: not as expected** |" in shown
     assert "| b | a | 9 of 10 | 0 of 20 (stated: 0.01) |" in shown
-    assert "| estimate | 9 members | a | 0.50 | 0.10 to 0.80 |" in shown
+    assert "| estimate | 9 members | a | 0.50 | 0.10 to 0.80 | agrees |" in shown
     with pytest.raises(ValueError, match="unpack"):
         page_with_tables("no place", {})
 

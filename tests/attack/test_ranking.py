@@ -20,13 +20,16 @@ def test_spearman_and_area_against_scipy():
 def test_the_interval_tells_a_relation_from_none():
     rng = np.random.default_rng(1)
     epsilons = rng.random(40)
-    related = ranking.ranked(rng, "people", "a", "estimate", epsilons, epsilons + 0.3 * rng.random(40))
-    unrelated = ranking.ranked(rng, "people", "a", "estimate", epsilons, rng.random(40))
+    related = ranking.ranked(rng, "people", ranking.ALL_RELEASES, "estimate", epsilons, epsilons + 0.3 * rng.random(40))
+    unrelated = ranking.ranked(rng, "people", ranking.ALL_RELEASES, "estimate", epsilons, rng.random(40))
     assert related.as_expected
     assert related.low < related.correlation < related.high
     assert not unrelated.as_expected
     assert related.line().startswith("agrees")
     assert unrelated.line().startswith("UNCLEAR")
+    forgotten = ranking.ranked(rng, "people", ranking.FINAL_MODEL, "estimate", epsilons, rng.random(40))
+    assert not forgotten.agrees
+    assert forgotten.as_expected
 
 
 def test_a_nan_is_not_agreement():

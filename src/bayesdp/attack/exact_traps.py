@@ -147,10 +147,11 @@ def dropout_at_one_draw(
     )
 
 
-def average_of_a_trajectory(first: float, second: float, threshold: float, people: int = 20_000) -> Finding:
+def average_of_a_trajectory(first: float, second: float, threshold: float, people: int = 40_000) -> Finding:
     """The average over people of one trajectory, as if exposures had been fixed, in the traps of docs/theory.md.
 
-    The first step has exposure ``first`` for all; those whose own output passed ``threshold`` have a second one.
+    The first step has exposure ``first`` for all; those whose own output passed ``threshold`` have a second one. There
+    must be many ``people``: a small sample supports no small average, which hides the trap.
     """
     delta = true_delta(first, second, threshold, 4.0) / 2
     loud = round(norm.sf(threshold) * people)  # as many as are to be expected: the claim is not too small by bad luck

@@ -140,6 +140,7 @@ class Ranking:
         correlation: Spearman's, between claimed epsilon and the attacker's success.
         low: Lower end of a 95 % bootstrap interval over people.
         high: Its upper end.
+        must_agree: Whether theory says that they go together: the attacker sees all that the claim is about.
     """
 
     subject: str
@@ -149,15 +150,21 @@ class Ranking:
     correlation: float
     low: float
     high: float
+    must_agree: bool = True
 
     @property
-    def as_expected(self) -> bool:
+    def agrees(self) -> bool:
         """Whether larger claims surely go with larger leaks."""
         return self.low > 0
 
+    @property
+    def as_expected(self) -> bool:
+        """Whether they agree where they must."""
+        return self.agrees or not self.must_agree
+
     def line(self) -> str:
         """Return the ranking as one line of text."""
-        verdict = "agrees" if self.as_expected else "UNCLEAR"
+        verdict = "agrees" if self.agrees else "UNCLEAR" if self.must_agree else "unclear, as it may be"
         return (
             f"{verdict}: {self.figure} of {self.records} {self.subject} against {self.attacker}: rank correlation "
             f"{self.correlation:.2f} ({self.low:.2f} to {self.high:.2f})"
@@ -165,7 +172,7 @@ class Ranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes and the verdict as plain values for JSON."""
-        return {**asdict(self), "as_expected": self.as_expected}
+        return {**asdict(self), "agrees": self.agrees, "as_expected": self.as_expected}
 
 
 def _interval(events: int, trials: int, outside: float = 0.05) -> tuple[float, float]:

@@ -39,7 +39,7 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
             head = ("planted bug", "attacker", "caught", "false alarms")
             parts += [*_table(head, (_detection(detection) for detection in result["detections"])), ""]
         if result["rankings"]:
-            head = ("claimed epsilon", "of", "attacker", "rank correlation", "95 % interval")
+            head = ("claimed epsilon", "of", "attacker", "rank correlation", "95 % interval", "verdict")
             parts += [*_table(head, (_ranking(ranking) for ranking in result["rankings"])), ""]
     return "\n".join(parts) if parts else "No results yet.\n"
 
@@ -74,6 +74,7 @@ def _ranking(ranking: dict[str, Any]) -> tuple[str, ...]:
         ranking["attacker"],
         f"{ranking['correlation']:.2f}",
         f"{ranking['low']:.2f} to {ranking['high']:.2f}",
+        "agrees" if ranking["agrees"] else "unclear" if ranking["as_expected"] else "**unclear: not as expected**",
     )
 
 
