@@ -36,6 +36,8 @@ def gaussian_delta(mu: Any, epsilon: Any) -> FloatArray:
         # A logarithm is off in proportion to its own size; near -700 its exponential is nothing anyway.
         error = _ROUND_UP * (1 + np.abs(larger) + at)
         delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
+    # delta is at most the first term; where its logarithm underflows to -inf, the difference above is NaN.
+    delta = np.where(larger == -np.inf, LEAST_DELTA, delta)
     delta = np.clip(np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta), LEAST_DELTA, 1.0)
     return np.where(exposure == 0, 0.0, delta)
 
