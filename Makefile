@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Programs that the tests start need not be compiled each time, also where the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-slow test-pythons test-engines test-flower bench bench-engines coverage storm docs lint format clean
+.PHONY: setup demo test test-slow test-pythons test-engines test-flower bench bench-engines coverage storm fuzz docs lint format clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -77,10 +77,15 @@ bench: setup
 coverage: setup
 	$(BIN)/python -m benchmarks.coverage
 
-# 200 killed writers and 1,000 damaged files; a few minutes.
+# 200 killed writers, 1,000 damaged files, and the faults of a machine under load; many minutes.
 storm: setup
 	$(BIN)/python -m benchmarks.ledger_storm
+	$(BIN)/python -m benchmarks.faults_under_load
 	$(BIN)/python -m benchmarks.ranks_storm
+
+# Random calls of everything that is public; a million with --cases 1000000.
+fuzz: setup
+	$(BIN)/python -m benchmarks.fuzz --cases 20000
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

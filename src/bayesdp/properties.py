@@ -22,7 +22,7 @@ def basic_composition(guarantees: list[tuple[float, float]]) -> tuple[float, flo
     Raises InvalidInputError for anything but pairs of a finite epsilon of at least 0 and a probability.
     """
     checked: list[tuple[float, float]] = []
-    for guarantee in guarantees:
+    for guarantee in validation.listed("guarantees", guarantees, "pairs (epsilon, delta)"):
         try:
             epsilon, delta = guarantee
         except (TypeError, ValueError):
@@ -79,10 +79,10 @@ def markov_share(average_delta: float, delta: float) -> float:
     is over the population, at one epsilon, of the larger of the two directions of each record. Raises InvalidInputError
     for an average that is no probability, or a delta that is not strictly between 0 and 1.
     """
-    if validation.non_negative("average_delta", average_delta) > 1:
+    average = validation.non_negative("average_delta", average_delta)
+    if average > 1:
         raise refuse("average_delta", average_delta, "a probability")
-    delta = validation.probability("delta", delta)
-    return max(0.0, 1.0 - average_delta / delta)
+    return max(0.0, 1.0 - average / validation.probability("delta", delta))
 
 
 def markov_average_delta(share: float, delta: float) -> float:

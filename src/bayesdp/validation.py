@@ -35,8 +35,18 @@ def _brief(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def listed(name: str, values: Any, expected: str) -> list[Any]:
+    """Return what can be iterated as a list. Raises InvalidInputError for anything else, text among it."""
+    if isinstance(values, str | bytes):
+        raise refuse(name, values, expected)
+    try:
+        return list(values)
+    except TypeError:
+        raise refuse(name, values, expected) from None
+
+
 def _number(name: str, value: object, expected: str) -> float:
-    if isinstance(value, str | bytes):
+    if isinstance(value, str | bytes) or np.ma.is_masked(value):  # the float of a missing value is NaN, with a warning
         raise refuse(name, value, expected)
     try:
         return float(value)  # type: ignore[arg-type]
@@ -159,8 +169,9 @@ def as_floats(name: str, values: Any) -> FloatArray:
     if array.dtype.kind not in "biufO" or np.ma.is_masked(values):
         raise refuse(name, values, "real numbers, none missing")
     try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
+        with np.errstate(over="raise"):
+            return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, FloatingPointError):
         raise refuse(name, values, "numbers") from None
 
 

@@ -56,11 +56,14 @@ class RecordBudgets:
         self._budgets = np.array(values)
         self._mu: float | None = None
         self._steps = 0
-        self._balances = Balances(
-            remaining=np.repeat(self._budgets[:, None], self.records, axis=1),
-            norms=np.full(self.records, np.inf),
-            exhausted=np.zeros(self.records, bool),
-        )
+        try:
+            self._balances = Balances(
+                remaining=np.repeat(self._budgets[:, None], self.records, axis=1),
+                norms=np.full(self.records, np.inf),
+                exhausted=np.zeros(self.records, bool),
+            )
+        except MemoryError:
+            raise refuse("records", records, "as many records as memory holds balances for") from None
 
     @classmethod
     def for_epsilon(cls, records: int, *, epsilon: float, delta: float, lambdas: Sequence[float] | None = None) -> Self:

@@ -85,6 +85,7 @@ def account(
         paper_gamma=paper_gamma,
     )
     validation.noise_multiplier(noise / clip)
+    groups = None if groups is None else validation.listed("groups", groups, "the name of a group for each record")
     if groups is not None and len(groups) != steps.shape[1]:
         raise refuse("len(groups)", len(groups), f"a group for each of the {steps.shape[1]} records")
     plan = None

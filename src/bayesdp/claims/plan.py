@@ -41,7 +41,7 @@ class Plan:
             "sample_rate": validation.sample_rate(self.sample_rate),
             "clip": validation.positive("clip", self.clip),
         }
-        validation.noise_multiplier(self.noise_std / self.clip)
+        validation.noise_multiplier(checked["noise_std"] / checked["clip"])
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 

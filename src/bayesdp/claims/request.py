@@ -43,7 +43,10 @@ class ClaimRequest:
         checked = {
             "delta": validation.probability("delta", self.delta),
             "gamma": validation.probability("gamma", self.gamma),
-            "shares": tuple(validation.probability("shares", share) for share in self.shares),
+            "shares": tuple(
+                validation.probability("shares", share)
+                for share in validation.listed("shares", self.shares, "probabilities strictly between 0 and 1")
+            ),
             "looks": validation.count("looks", self.looks, minimum=1),
             "rows": validation.count("rows", self.rows, minimum=1),
             "paper_gamma": StudentT(gamma=validation.probability("paper_gamma", self.paper_gamma)).gamma,

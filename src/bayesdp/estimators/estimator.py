@@ -38,9 +38,11 @@ class Estimator(ABC):
 
         ``bound``: a number, or one for each column [L]; None where none is known, which some estimators refuse.
         """
-        result = np.exp(self.log_upper(*logarithms(values, bound))) * _ROUND_UP
+        log_values, log_bound = logarithms(values, bound)
+        with np.errstate(over="ignore"):
+            result = np.exp(self.log_upper(log_values, log_bound)) * _ROUND_UP
         if bound is not None:
-            result = np.minimum(result, bound)
+            result = np.minimum(result, validation.as_floats("bound", bound))
         return float(result) if np.ndim(result) == 0 else result
 
     def log_upper(self, log_values: Any, log_bound: Any = None) -> Any:
@@ -100,7 +102,10 @@ def checked_columns(log_values: Any, log_bound: Any) -> tuple[FloatArray, FloatA
     columns = array[:, None] if array.ndim == 1 else array
     cap = None
     if log_bound is not None:
-        cap = np.broadcast_to(validation.as_floats("log_bound", log_bound), columns.shape[1:])
+        given = validation.as_floats("log_bound", log_bound)
+        if given.shape not in ((), (1,), columns.shape[1:]):
+            raise refuse("log_bound.shape", given.shape, "a number, or one for each column [L]")
+        cap = np.broadcast_to(given, columns.shape[1:])
         if np.isnan(cap).any():
             raise refuse("log_bound", math.nan, "a number")
         excess = columns.max(axis=0) > cap + 1e-9

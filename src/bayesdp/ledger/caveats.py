@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from bayesdp.validation import refuse
+from bayesdp.validation import listed, refuse
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ CAVEATS = {
 def caveat_text(names: Iterable[str]) -> str:
     """Return the text in which a step keeps its caveats: names in alphabetical order, each once, between commas.
 
-    Raises InvalidInputError for a name that is not in ``CAVEATS``.
+    Raises InvalidInputError for a name that is not in ``CAVEATS``, and for anything but names.
     """
-    given = [names] if isinstance(names, str) else sorted(set(names))
+    given = [names] if isinstance(names, str) else listed("caveats", names, "names of caveats")
     for name in given:
-        if name not in CAVEATS:
+        if not isinstance(name, str) or name not in CAVEATS:
             raise refuse("caveats", name, f"names among {', '.join(CAVEATS)}")
-    return ",".join(given)
+    return ",".join(sorted(set(given)))
 
 
 def caveat_names(text: str) -> list[str]:

@@ -95,9 +95,10 @@ def published_reverse_cost(exposure: Any, lambdas: ArrayLike | range, sample_rat
     ``SubsampledGaussian`` bounds the reverse direction by the forward one instead. ``exposure`` [n] and
     ``sample_rate`` as there; ``lambdas`` [L] are whole.
     """
-    validation.sample_rate(sample_rate)
+    rate = validation.sample_rate(sample_rate)
     e = checked_exposures(exposure)
     lam = validation.lambdas(lambdas, whole=True)
     k = np.arange(1, int(lam.max()) + 1)
-    terms = 0.5 * (e * e)[:, None] * (k * (k + 1.0))
-    return log_mean_over_binomial(terms, lam, sample_rate, first=1)
+    with np.errstate(over="ignore"):
+        terms = 0.5 * (e * e)[:, None] * (k * (k + 1.0))
+    return log_mean_over_binomial(terms, lam, rate, first=1)

@@ -39,4 +39,4 @@ class Laplace(Mechanism):
         with np.errstate(over="ignore", invalid="ignore"):
             near = np.log1p(head * expm1_minus(lam * e) + tail * expm1_minus(-(lam + 1) * e))
             far = lam * e + np.log(head) + np.log1p(lam / (lam + 1) * np.exp(-(2 * lam + 1) * e))
-        return np.where(lam * e < 30.0, near, far) * ROUND_UP
+            return np.where(lam * e < 30.0, near, far) * ROUND_UP

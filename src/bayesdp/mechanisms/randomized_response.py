@@ -47,4 +47,4 @@ class RandomizedResponse(Mechanism):
                 + np.log1p(np.exp(-(2 * lam + 1) * e) + (k - 2.0) * np.exp(-(lam + 1) * e))
                 - np.log1p((k - 1.0) * np.exp(-e))
             )
-        return np.where((lam + 1) * e < 30.0, near, far) * ROUND_UP
+            return np.where((lam + 1) * e < 30.0, near, far) * ROUND_UP

@@ -101,6 +101,7 @@ def costs_for(lambdas: FloatArray, epsilon: float, delta: float) -> FloatArray:
 
     B_lambda = lambda epsilon + log delta - log c_lambda, rounded down; negative where an order is too small for any.
     """
+    epsilon = min(epsilon, 1e290)  # a smaller budget is on the private side, and no product overflows
     terms = [lambdas * epsilon, np.full(len(lambdas), math.log(delta)), -log_constant(lambdas, "improved")]
     # The constant is a difference of terms of size lambda log lambda: their rounding is taken off.
     size = sum(np.abs(term) for term in terms) + 2 * (lambdas + 1) * np.log(lambdas + 1)

@@ -64,5 +64,7 @@ def _delta(exposure: FloatArray, at: FloatArray) -> FloatArray:
     # A logarithm is off in proportion to its own size; near -700 its exponential is nothing anyway.
     error = _ROUND_UP * (1 + np.abs(larger) + at)
     delta = np.exp(larger) * (np.minimum(-np.expm1(smaller - larger), 1.0) + error)
+    # delta is at most its first term; where the logarithm of that is -inf, the difference above is NaN.
+    delta = np.where(larger == -np.inf, LEAST_DELTA, delta)
     delta = np.where(np.isnan(delta) | (exposure == np.inf), 1.0, delta)
     return np.where(exposure == 0, 0.0, np.minimum(np.maximum(delta, LEAST_DELTA), 1.0))
