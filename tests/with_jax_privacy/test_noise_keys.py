@@ -7,7 +7,7 @@ from jax_privacy import noise_addition
 
 from bayesdp import InvalidInputError, Ledger
 from bayesdp.jax_privacy.noise_keys import keys_of
-from jax_runs import batch, draws, gaussian, start, step_function, watched
+from jax_runs import AUDIT, batch, draws, gaussian, start, step_function, watched
 
 
 def update_of(run):
@@ -42,6 +42,18 @@ def test_a_state_of_an_earlier_step_is_refused():
         with pytest.raises(InvalidInputError, match="used before"):
             update(params, used, *batch(draws(1)[0]))
     assert run.ledger.steps == 3
+
+
+def test_a_step_that_was_refused_has_used_no_noise():
+    """Nothing of it was returned, so it may be tried again."""
+    run = watched(audit=AUDIT)
+    update = update_of(run)
+    broken = jax.tree.map(lambda value: value * np.nan, start())
+    state = run.privatizer.init(start())
+    with pytest.raises(InvalidInputError, match="audit"):
+        update(broken, state, *batch(draws(1)[0]))
+    update(start(), state, *batch(draws(1)[0]))
+    assert run.ledger.steps == 1
 
 
 def test_without_jit_too():

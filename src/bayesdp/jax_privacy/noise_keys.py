@@ -9,6 +9,8 @@ on from a checkpoint while steps after it were released.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -40,35 +42,39 @@ class NoiseKeys:
 
     def __init__(self) -> None:
         self._used: set[bytes] = set()
-        self._last: tuple[Any, Any] | None = None
+        self._last: Any = None
+        "The key of the state that the last step returned."
         self._waiting: Any = None
+        "A key that another device was still computing."
 
-    def use(self, key: Any, following: Any) -> None:
-        """Note the key of a step that is about to be recorded, and the one of the state that it returns.
+    @contextmanager
+    def use(self, key: Any, following: Any) -> Generator[None]:
+        """Record a step in this block: ``key`` is that of its noise, ``following`` that of the state that it returns.
 
-        On the CPU a key that was used before raises InvalidInputError before anything is recorded. No step waits for
-        another device: there it is refused with the next step.
+        On the CPU a key that was used before raises InvalidInputError before the block, so that nothing is recorded. If
+        the block raises, nothing was released, and the key stays unused. No step waits for another device: there a key
+        is looked at with the next step.
         """
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            self._check(waiting)
-        if key is None:
-            return
-        if next(iter(key.devices())).platform == "cpu":
-            self._check(key)
-        else:
-            self._waiting = key
-        self._last = key, following
+            self._used.add(self._unused(waiting))
+        late = key is not None and next(iter(key.devices())).platform != "cpu"
+        fingerprint = None if key is None or late else self._unused(key)
+        yield
+        if fingerprint is not None:
+            self._used.add(fingerprint)
+        self._waiting, self._last = key if late else None, following
 
     def following(self) -> str | None:
         """Return a fingerprint of the key that the next step will use; None if it is not known."""
-        return None if self._last is None or self._last[1] is None else _fingerprint(self._last[1]).hex()
+        return None if self._last is None else _fingerprint(self._last).hex()
 
     def used_before(self, fingerprint: str) -> None:
         """Refuse from now on the key with this fingerprint: a step after a checkpoint has used it."""
         self._used.add(bytes.fromhex(fingerprint))
 
-    def _check(self, key: Any) -> None:
+    def _unused(self, key: Any) -> bytes:
+        """Return the fingerprint of a key; raise InvalidInputError if it was used before."""
         fingerprint = _fingerprint(key)
         if fingerprint in self._used:
             expected = (
@@ -76,7 +82,7 @@ class NoiseKeys:
                 "prng_key: the same noise twice hides nothing"
             )
             raise refuse("noise_state", "one that was used before", expected)
-        self._used.add(fingerprint)
+        return fingerprint
 
 
 def _fingerprint(key: Any) -> bytes:

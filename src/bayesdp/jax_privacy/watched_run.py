@@ -312,10 +312,11 @@ class Watch:
         """
         if isinstance(batch, jax.core.Tracer):
             raise refuse("function", "inside of another jit", "steps of watched.jit in a loop of Python")
-        self._noise_keys.use(key, following)
         at_clip = self._at_clip_bound
         drawn = audit is not None and bool(self._random) and not at_clip
-        self._recorder.record(Released(None if at_clip else audit, batch), frozenset(["random-draws"] if drawn else []))
+        released = Released(None if at_clip else audit, batch)
+        with self._noise_keys.use(key, following):
+            self._recorder.record(released, frozenset(["random-draws"] if drawn else []))
         if self._audit is not None:
             self._audit.count()
 
