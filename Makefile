@@ -52,13 +52,13 @@ bench-engines: $(ENGINES)/.installed
 # Flower pins older versions of what other tools use, so it has an environment of its own.
 .venv-flower/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[flower]' pytest pytest-xdist hypothesis
+	.venv-flower/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[flower,opacus]' 'flwr[simulation]' pytest pytest-xdist hypothesis
 	touch $@
 
-# Real SuperLink and SuperNode processes among them; some minutes.
+# Real SuperLink and SuperNode processes among them, and a simulation with Ray; some minutes. Writes
+# results/engine_flower.json.
 test-flower: .venv-flower/.installed
-	.venv-flower/bin/python -m pytest -n 2 -m 'slow or not slow' tests/with_flower
-	.venv-flower/bin/python -m pytest -n 0 tests/test_documents.py -k 'flower'
+	.venv-flower/bin/python -m benchmarks.engines flower
 
 bench: setup
 	$(BIN)/python -m benchmarks.accountant_step
@@ -100,4 +100,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-engines site demo
+	rm -rf .venv .venv-engines .venv-flower site demo

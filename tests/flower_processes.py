@@ -95,11 +95,15 @@ class Federation:
 
     def kill_server(self) -> bool:
         """Kill the process of the ServerApp; False if there was none."""
-        found = _processes("flwr-serverapp", f"127.0.0.1:{self.port}")
+        found = self._servers()
         for process in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         return bool(found)
+
+    def wait_for_kill(self, seconds: float) -> None:
+        """Kill the process of the ServerApp as soon as there is one."""
+        self._wait(self.kill_server, seconds, "a server that could be killed")
 
     def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with open(self.folder / "log.txt", "ab") as log:
@@ -117,11 +121,22 @@ class Federation:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
+    def _state(self) -> str:
+        """What a reader needs to see why a wait was in vain."""
+        alive = sum(process.poll() is None for process in self.processes)
+        log = (self.folder / "log.txt").read_text(errors="replace").splitlines()
+        telling = [line for line in log if "ERROR" in line or "WARN" in line or "Traceback" in line or "Error:" in line]
+        text = f"{alive} of {len(self.processes)} processes alive, {self.steps()} steps, "
+        return text + "\n".join([f"server {'there' if self._servers() else 'gone'}", *telling[-8:], *log[-8:]])
+
+    def _servers(self) -> list[int]:
+        return _processes("flwr-serverapp", f"127.0.0.1:{self.port}")
+
     def _wait(self, condition, seconds: float, what: str) -> None:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                raise TimeoutError(f"waited {seconds} seconds for {what}")
+                raise TimeoutError(f"waited {seconds} seconds for {what}: {self._state()}")
             time.sleep(0.2)
 
 

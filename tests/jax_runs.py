@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ from bayesdp import Ledger
 
 RECORDS, AUDIT_RECORDS, FEATURES = 256, 20, 6
 PADDING = 64
+_noise_states: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""The state of the privatizer at the end of each run, so that no noise comes twice."""
 _values = np.random.default_rng(0)
 X = (_values.standard_normal((RECORDS, FEATURES)) * _values.uniform(0.05, 2, (RECORDS, 1))).astype(np.float32)
 Y = (X @ _values.standard_normal(FEATURES)).astype(np.float32)
@@ -79,10 +82,11 @@ def batch(drawn: np.ndarray, padding: int = PADDING) -> tuple[Any, Any, Any]:
 
 
 def train(run: Any, steps: int = 3, **options: Any) -> tuple[Any, list[Any]]:
-    """Train for some steps; return the parameters at the end, and those before each step."""
+    """Train for some steps, from new parameters; return those at the end, and those before each step."""
     update = run.jit(step_function(run.grad_fn, run.privatizer), **options)
-    params, state, before = start(), run.privatizer.init(start()), []
+    params, state, before = start(), _noise_states.get(run, run.privatizer.init(start())), []
     for drawn in draws(steps):
         before.append(jax.tree.map(np.asarray, params))
         params, state = update(params, state, *batch(drawn))
+        _noise_states[run] = jax.tree.map(jnp.copy, state)  # it may be donated
     return jax.tree.map(np.asarray, params), before

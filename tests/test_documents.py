@@ -10,6 +10,7 @@ import pytest
 
 from bayesdp import Gate, Ledger, RunClaims
 from bayesdp.estimators import records_needed
+from bayesdp.formatting import round_up
 from bayesdp.properties import attack_success
 from command_line import run
 
@@ -128,6 +129,27 @@ def test_the_page_on_flower_says_how_many_audit_clients_shares_need():
     least, ninety, most = (records_needed(share, 0.01) for share in (0.5, 0.9, 0.99))
     sentence = f"half of all clients needs {least} of them, about 90 % needs {ninety}, and about 99 % needs {most}"
     assert sentence in (ROOT / "docs" / "flower.md").read_text()
+
+
+def test_the_page_on_flower_has_the_figures_of_the_kills():
+    page = " ".join((ROOT / "docs" / "flower.md").read_text().split())
+    result = json.loads((ROOT / "results" / "flower_process_kills.json").read_text())
+    settings, epsilon, kills = result["settings"], result["epsilon"], len(result["kills"])
+    processes = f"a SuperLink and {settings['clients']} SuperNodes: {kills} kills in {settings['rounds']} rounds, "
+    missing = f"{result['applied_rounds_missing']} applied rounds missing from the ledger, "
+    assert f"{processes}{missing}and epsilon {round_up(epsilon['ledger'], 4)} at the end" in page
+    assert kills == settings["kills"] == 20
+    assert result["end"]["steps"] == settings["rounds"]
+    assert all(kill["steps"] >= kill["models_seen"] for kill in result["kills"])
+    assert 0 <= epsilon["ledger"] / epsilon["dp_accounting"] - 1 < 1e-6
+
+
+@pytest.mark.parametrize("name", ["engines", "engine_flower"])
+def test_everything_passed_where_an_engine_has_its_own_environment(name):
+    result = json.loads((ROOT / "results" / f"{name}.json").read_text())
+    assert result["failed"] == []
+    assert result["passed"] > 90
+    assert all(reason.startswith("this version of JAX Privacy") for reason in result["skipped"].values())
 
 
 def test_the_table_of_flower_names_tests_that_exist():

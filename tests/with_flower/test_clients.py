@@ -81,7 +81,7 @@ def test_an_audit_client_that_does_not_answer_is_charged_at_the_clip_bound():
     assert charged[0] != 1.0
 
 
-@pytest.mark.parametrize("norms", [[], [float("nan")], [-1.0], [float("inf")]])
+@pytest.mark.parametrize("norms", [[], [float("nan")], [-1.0], [float("inf")], [0.1, float("nan")], [-1.0, 0.1]])
 def test_impossible_norms_of_an_audit_client_are_charged_at_the_clip_bound(norms):
     class Lies(AuditMod):
         def __call__(self, message, context, call_next):
@@ -161,6 +161,36 @@ def test_local_training_that_draws_random_numbers_makes_shares_estimates(tmp_pat
         claims = ran.ledger.claims(shares=[0.5])
         assert claims.share(0.5).ex_post.kind == kind
         assert claims.everyone.kind == "proved"
+
+
+def test_state_that_a_client_keeps_makes_shares_estimates(tmp_path):
+    """An audit client trains in every round, a client that is trained on only when it is drawn."""
+
+    def train(w, context):
+        state = context.state.setdefault("momentum", ArrayRecord({"m": Array(np.zeros(SIZE))}))
+        momentum = 0.5 * state["m"].numpy() + 0.1 * (target(context.node_config["partition-id"]) - w)
+        context.state["momentum"] = ArrayRecord({"m": Array(momentum)})
+        return w + momentum
+
+    ran, grid = strategy(tmp_path / "run.ledger", clip=3.0), grid_of(20, 20, client_app(train))
+    ran.start(grid, arrays(), num_rounds=1)
+    assert ran.ledger.claims(shares=[0.5]).share(0.5).ex_post.kind == "ex-post"  # nobody has a state yet
+    ran.start(grid, arrays(), num_rounds=2)
+    assert ran.ledger.claims(shares=[0.5]).share(0.5).ex_post.kind == "estimate"
+
+
+def test_the_norm_is_that_of_what_other_mods_send():
+    """The first mod of the list is around all others: a mod that scales updates is measured too."""
+
+    def scales(message, context, call_next):
+        answer = call_next(message, context)
+        w = answer.content["arrays"]["w"].numpy()
+        answer.content["arrays"] = arrays(3 * w)
+        return answer
+
+    _, plain = run(grid_of(6, 2, client_app(mods=[AuditMod()])))
+    _, scaled = run(grid_of(6, 2, client_app(mods=[AuditMod(), scales])))
+    np.testing.assert_allclose(scaled.private_norms(1)[0], 3 * np.asarray(plain.private_norms(1)[0]), rtol=1e-9)
 
 
 def test_random_numbers_can_be_declared_instead_of_looked_for(tmp_path):

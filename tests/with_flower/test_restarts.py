@@ -4,8 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
 
 from bayesdp import InvalidInputError, Ledger, LedgerError
+from bayesdp.flower import PoissonClients
 from flower_kills import Kill, kill_storm
 from flower_runs import arrays, grid_of, strategy
 
@@ -91,3 +94,27 @@ def test_audit_clients_that_come_later_are_neither_trained_on_nor_counted(tmp_pa
     second.start(grid_of(4, 5), arrays(), num_rounds=6)
     assert second.ledger.steps == 6
     assert second.ledger.audit_ids == ["4", "5"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rounds": 9}, {"noise_multiplier": 0.8}, {"draws": PoissonClients(0.6)}, {"clip": 2.0}],
+    ids=["more rounds", "less noise", "another rate", "another clip bound"],
+)
+def test_a_restart_with_other_settings_is_accounted_as_it_is(tmp_path, changes):
+    """The plan is broken then: its epsilon is no longer claimed, and no figure is below that of the steps taken."""
+    first = strategy(tmp_path / "run.ledger")
+    first.start(grid_of(6, 2), arrays(), num_rounds=6, evaluate_fn=None)
+    planned = first.ledger.claims().everyone.epsilon
+    first.ledger.close()
+    rounds = changes.pop("rounds", 8)
+    second = strategy(tmp_path / "run.ledger", **changes)
+    second.start(grid_of(6, 2), arrays(), num_rounds=rounds)
+    everyone = second.ledger.claims().everyone
+    noise, rate = changes.get("noise_multiplier", 1.0), second.draws.accounted_rate
+    accountant = PLDAccountant()
+    accountant.compose(PoissonSampledDpEvent(0.5, GaussianDpEvent(1.0)), 6)
+    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), rounds - 6)
+    assert everyone.epsilon >= accountant.get_epsilon(1e-5) * (1 - 1e-6)
+    assert everyone.epsilon > planned
+    assert everyone.condition is not None or everyone.kind != "proved"

@@ -9,7 +9,7 @@ from jax_privacy import clipping
 
 from bayesdp import InvalidInputError
 from bayesdp.jax_privacy.clipped_gradient import ClippedGradient
-from jax_runs import X, Y, clipped, loss, raw_norms, start, watched
+from jax_runs import X, Y, batch, clipped, draws, loss, raw_norms, start, step_function, watched
 
 LAYERS = {"w": 0.6, "b": 0.2}
 CAN_CLIP_LAYERS = "PyTree" in str(clipping.clipped_grad.__annotations__["l2_clip_norm"])
@@ -141,3 +141,17 @@ def test_a_bound_that_its_settings_do_not_give_is_refused():
     object.__setattr__(grad_fn, "l2_norm_bound", 0.5)
     with pytest.raises(InvalidInputError, match=r"l2_norm_bound=0.5: expected 1.0"):
         ClippedGradient.of(grad_fn)
+
+
+def test_a_gradient_that_is_partly_in_half_precision_is_refused():
+    """The norm over all arrays is in float32, but parts of it were rounded, and so is the noise on them."""
+
+    def mixed(params, x, y):
+        return jnp.mean((x @ params["w"].astype(jnp.float32) + params["b"] - y) ** 2)
+
+    run = watched(grad_fn=clipped(mixed))
+    params = {**start(), "w": start()["w"].astype(jnp.bfloat16)}
+    update = run.jit(step_function(run.grad_fn, run.privatizer))
+    with pytest.raises(InvalidInputError, match=r"gradient.dtype='bfloat16': expected all gradients in float32"):
+        update(params, run.privatizer.init(params), *batch(draws(1)[0]))
+    assert run.ledger.steps == 0

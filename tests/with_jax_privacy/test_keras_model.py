@@ -164,3 +164,21 @@ def test_data_of_which_the_order_is_not_known_are_refused():
     run = watched(declared, batches=Epochs(1))
     declared.fit(batches(), steps_per_epoch=3, shuffle=False, verbose=0)
     assert run.ledger.steps == 3
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_batches_of_your_own_are_refused(poisson):
+    """train_on_batch neither samples nor goes through the data once: the same batch may come again and again."""
+    model = private_model(poisson=poisson)
+    run = watched(model)
+    with pytest.raises(InvalidInputError, match=r"train_on_batch='a batch of your own': expected model.fit"):
+        model.train_on_batch(X[:BATCH], Y[:BATCH])
+    assert run.ledger.steps == 0
+
+
+def test_batches_of_your_own_are_accounted_as_declared():
+    model = private_model(poisson=False)
+    run = watched(model, batches=Epochs(1), audit=None)
+    for _ in range(3):
+        model.train_on_batch(X[:BATCH], Y[:BATCH])
+    assert run.ledger.steps == 3

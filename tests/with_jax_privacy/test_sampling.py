@@ -9,7 +9,19 @@ from jax_privacy import batch_selection
 from bayesdp import InvalidInputError
 from bayesdp.jax_privacy import Epochs, SamplingWarning
 from bayesdp.jax_privacy.sampling import BatchSizes, Sampling
-from jax_runs import AUDIT, AUDIT_RECORDS, RECORDS, batch, poisson, raw_norms, start, step_function, train, watched
+from jax_runs import (
+    AUDIT,
+    AUDIT_RECORDS,
+    RECORDS,
+    batch,
+    draws,
+    poisson,
+    raw_norms,
+    start,
+    step_function,
+    train,
+    watched,
+)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +126,7 @@ def test_an_epoch_that_is_not_over_is_charged_at_the_clip_bound():
     assert run.ledger.stored_steps()[0].step.audited == 0
     run.claims()
     assert run.ledger.stored_steps()[0].step.audited == AUDIT_RECORDS
-    update = run.jit(step_function(run.grad_fn, run.privatizer))
-    update(start(), run.privatizer.init(start()), *batch(np.arange(9)))  # the epoch goes on: its norms are not final
+    train(run, 1)  # the epoch goes on: its norms are not final
     assert run.ledger.steps == 1
     assert run.ledger.stored_steps()[0].step.audited == 0
 
@@ -135,3 +146,15 @@ def test_the_plan_of_a_shuffled_loader_is_in_epochs(tmp_path):
         assert run.ledger.plan[0].steps == 3
         train(run, 7)
         assert run.claims().everyone.kind == "proved"
+
+
+def test_a_strategy_that_begins_anew_begins_a_step():
+    """A record of the last batches of one pass may be in the first of the next: 5 batches are steps of 3 and 2."""
+    strategy = batch_selection.BallsInBinsSampling(iterations=5, cycle_length=3)
+    run = watched(batches=strategy)
+    update = run.jit(step_function(run.grad_fn, run.privatizer))
+    params, state, steps = start(), run.privatizer.init(start()), []
+    for drawn in [*draws(5), *draws(5)]:
+        params, state = update(params, state, *batch(drawn))
+        steps.append(run.ledger.steps)
+    assert steps == [1, 1, 1, 2, 2, 3, 3, 3, 4, 4]

@@ -24,13 +24,22 @@ def _declared_audit(context: Context) -> bool:
 
 
 class AuditMod:
-    """A mod for the ClientApp of every client: ``ClientApp(mods=[AuditMod()])``, the last in the list.
+    """A mod for the ClientApp of every client: ``ClientApp(mods=[AuditMod()])``, the first in the list.
+
+    Flower puts the first mod around all others, so the norm is that of what would have been sent: other mods may have
+    changed the update (compression, a local clip bound). A mod in front of this one would change updates that nobody
+    has measured.
 
     Each client has one of two roles for the whole run, and decides it itself:
 
     - Clients that are trained on answer as they would without the mod, and never reveal the norm of their update.
     - Audit clients compute the update that they would have sent, and answer with its norm and nothing else. No array,
-      metric or error text of theirs leaves the client, whatever the server asks for.
+      metric or error text of their training leaves the client, whatever the server asks for. Messages of other types
+      (evaluation, queries) reach the app as ever: ``PrivateFedAvg`` sends none.
+
+    An app that keeps state from round to round (``context.state``) trains differently after rounds in which it was
+    drawn. Where two norms are asked for, an audit client computes one of them from an empty state: if they differ, the
+    server counts that as random draws, and shares are estimates.
 
     ``audit`` says from the context whether this is an audit client. By default it is whoever was started with
     ``--node-config "audit=true client-id='...'"``. An audit client needs an id that stays the same when it connects
@@ -73,13 +82,13 @@ def _role(message: Message, context: Context, is_audit: bool) -> Message:
 
 
 def _norms(message: Message, context: Context, call_next: ClientAppCallable, repeats: int) -> Message:
-    """Return the norms of as many updates as asked for; only the last of them leaves a trace in the context."""
+    """Return the norms of as many updates as asked for; the last with the state of the app, the others without."""
     norms: list[float] = []
     sent = _only_arrays(message.content)
     before = {name: array.numpy().copy() for name, array in sent.items()} if sent is not None else {}
     for left in reversed(range(repeats)):
         try:
-            answer = call_next(_for_the_app(message), context if left == 0 else deepcopy(context))
+            answer = call_next(_for_the_app(message), context if left == 0 else _without_state(context))
             arrays = None if answer.has_error() else _only_arrays(answer.content)
         except Exception:  # whatever goes wrong in training, its text stays here: it may quote data
             arrays = None
@@ -88,6 +97,13 @@ def _norms(message: Message, context: Context, call_next: ClientAppCallable, rep
             return _refusal(message, "an audit client that has no update")
         norms.append(norm)
     return Message(RecordDict({REQUEST: MetricRecord({NORMS: norms})}), reply_to=message)
+
+
+def _without_state(context: Context) -> Context:
+    """Return the context of a client that is drawn for the first time."""
+    fresh = deepcopy(context)
+    fresh.state = RecordDict()
+    return fresh
 
 
 def _for_the_app(message: Message) -> Message:

@@ -148,7 +148,7 @@ class PrivateFedAvg(Strategy):
         self._timeout = timeout
         while len(connected := self._roster.ask(grid, timeout)) < self._wait_for:
             time.sleep(1)
-        self._open = self._opened(rounds, sorted(self._roster.audit_nodes(connected)))
+        self._open = self._opened(rounds, sorted(set(self._roster.audit_nodes(connected).values())))
         done = self._open.steps
         arrays = initial_arrays
         if self._checkpoint is not None and self._checkpoint.exists():
@@ -186,8 +186,8 @@ class PrivateFedAvg(Strategy):
         connected = self._roster.ask(grid, self._timeout)
         drawn = self.draws.draw(self._randomness, self._roster.training_nodes(connected), step=step)
         known = self.ledger.audit_ids or ()
-        audit = {name: node for name, node in self._roster.audit_nodes(connected).items() if name in known}
-        self._drawn, self._audited = set(drawn), {node: name for name, node in audit.items()}
+        audit = self._roster.audit_nodes(connected)
+        self._drawn, self._audited = set(drawn), {node: name for node, name in audit.items() if name in known}
         config["server-round"] = step
         content = {"arrays": arrays, "config": config}
         looks = 2 if not self._local_draws and step & (step - 1) == 0 else 1  # at rounds 1, 2, 4, 8, ...
@@ -211,7 +211,8 @@ class PrivateFedAvg(Strategy):
                 if len(records) == 1:
                     updates.setdefault(node, records[0])
             elif node in self._audited and REQUEST in reply.content.metric_records:
-                norms[self._audited[node]] = _floats(reply.content.metric_records[REQUEST].get(NORMS))
+                answered = _floats(reply.content.metric_records[REQUEST].get(NORMS))
+                norms.setdefault(self._audited[node], []).extend(answered)
         before = model_of(self._arrays)
         total = PrivateSum.of(before, (updates[node] for node in sorted(updates)), self.clip)
         step = self.ledger.steps + 1
@@ -231,15 +232,22 @@ class PrivateFedAvg(Strategy):
         return arrays, None
 
     def _audit_norms(self, norms: Mapping[str, list[float]]) -> list[float] | None:
-        """Return the norm of each audit client, the clip bound where it is not known; None if there are no clients."""
+        """Return the norm of each audit client, the clip bound where it is not known; None if there are no clients.
+
+        Of several norms (looks at random draws, several nodes with one id) the largest counts, and one that is no norm
+        leaves the clip bound.
+        """
         ids = self.ledger.audit_ids
         if not ids:
             return None
         charged: list[float] = []
         for name in ids:
-            known = [norm for norm in norms.get(str(name), []) if 0 <= norm < float("inf")]
-            charged.append(max(known, default=self.clip))
-            if known and max(known) - min(known) > _SAME * max(known):
+            answered = norms.get(str(name), [])
+            if not answered or not all(0 <= norm < float("inf") for norm in answered):
+                charged.append(self.clip)
+                continue
+            charged.append(max(answered))
+            if max(answered) - min(answered) > _SAME * max(answered):
                 self._local_draws = True
         return charged
 

@@ -10,6 +10,7 @@ attaching.py         ``watch``: checks what it is given, and begins
 clipped_gradient.py  how gradients are clipped and scaled, read from ``grad_fn``
 norms_of_clipping.py the norms by which it clips, which cost nothing more
 privatizers.py       the noise, read from ``privatizer``
+noise_keys.py        the keys that it is drawn from, none of them twice
 sampling.py          how records come into batches: what a strategy promises, compared with the sizes of batches
 watched_run.py       ``Watch``: what stands for ``grad_fn``, ``privatizer`` and ``jax.jit``
 audit.py             norms that held-out records would have had

@@ -18,7 +18,8 @@ import numpy as np
 from bayesdp.jax_privacy.clipped_gradient import ClippedGradient
 from bayesdp.validation import count, refuse
 
-_RANDOM = ("random_bits", "random_gamma", "rng_", "threefry")
+_RANDOM = ("random_bits", "random_gamma", "rng_", "threefry", "pure_callback", "io_callback")
+"""What a program draws random numbers with, or calls Python with, which may draw them."""
 
 
 class AuditRecords:

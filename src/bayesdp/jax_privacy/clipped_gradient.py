@@ -138,6 +138,7 @@ class ClippedGradient:
         else:
             output, norms = self.with_norms(*args, **kwargs)
             norms = self._exact(norms)
+        _check_precision(output[0])
         return output, jnp.where(jnp.isfinite(norms), norms, self.clip)
 
     def norms(self, output: Any) -> jax.Array:
@@ -158,6 +159,14 @@ class ClippedGradient:
             expected = f"{contributions.dtype}, the precision of the gradients whose norms are recorded"
             raise refuse("dtype", str(jnp.dtype(self.dtype)), expected)
         return contributions
+
+
+def _check_precision(gradient: Any) -> None:
+    """Raise InvalidInputError if some arrays of the sum are in half precision, whatever the norm over all is in."""
+    for leaf in jax.tree.leaves(gradient):
+        if leaf.dtype not in (jnp.float32, jnp.float64):
+            expected = "all gradients in float32 or float64: norm, sum and noise are rounded otherwise"
+            raise refuse("gradient.dtype", str(leaf.dtype), expected)
 
 
 def function_field(grad_fn: Any) -> str:

@@ -63,7 +63,8 @@ def watch_keras(
             at most once. Arrays need no declaration: an epoch is one pass.
 
     Raises InvalidInputError for what cannot be accounted: a model that is not private, ``steps_per_execution`` above 1,
-    and, by ``fit``, data or steps per epoch of which it is not known how often a record is used.
+    by ``fit``, data or steps per epoch of which it is not known how often a record is used, and ``train_on_batch``
+    unless ``batches`` says that.
     """
     with needs("keras", "bayesdp.jax_privacy.watch_keras"):
         from jax_privacy import keras_api
@@ -116,7 +117,7 @@ def watch_keras(
             SamplingWarning,
             stacklevel=2,
         )
-    _KerasFit(model, watched, keras_api, stddev, free=poisson or batches is not None).attach()
+    _KerasFit(model, watched, keras_api, stddev, sampled=poisson, declared=batches is not None).attach()
     return watched
 
 
@@ -132,10 +133,13 @@ def _whole(audit: Any, *, weighted: bool) -> tuple[Any, ...]:
 class _KerasFit:
     """What stands in a model for ``train_step``, ``make_train_function`` and ``fit``."""
 
-    def __init__(self, model: Any, watched: Watch, keras_api: Any, stddev: float, *, free: bool) -> None:
+    def __init__(
+        self, model: Any, watched: Watch, keras_api: Any, stddev: float, *, sampled: bool, declared: bool
+    ) -> None:
         self._model, self._watched, self._keras_api, self._stddev = model, watched, keras_api, stddev
-        self._free = free
-        "Whether ``fit`` may take any data: batches are Poisson samples, or declared."
+        self._sampled, self._declared = sampled, declared
+        self._fitting = False
+        "Whether ``fit`` runs: it samples, or goes through the data once an epoch."
         self._shapes: set[Any] = set()
         "Shapes of batches for which a step was traced, with audit or without."
         self._traced_before = False
@@ -156,7 +160,7 @@ class _KerasFit:
         # The class knows the names; the signature of what make_private has put into the model lacks the first.
         given = dict(inspect.signature(type(self._model).fit).bind_partial(self._model, *args, **kwargs).arguments)
         del given["self"]
-        if not self._free:
+        if not self._sampled and not self._declared:
             _check_passes(given)
         import keras
 
@@ -168,7 +172,11 @@ class _KerasFit:
             listed = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
             given["callbacks"] = [begin, *listed]
         options = given.pop("kwargs", {})
-        return self._fit(**given, **options)
+        self._fitting = True
+        try:
+            return self._fit(**given, **options)
+        finally:
+            self._fitting = False
 
     def _make_train_function(self, force: bool = False) -> None:
         if self._model.train_function is not None and not force:
@@ -181,6 +189,9 @@ class _KerasFit:
         self._model.train_step = self._train_step
 
         def train_function(state: Any, iterator: Any) -> Any:
+            if not self._fitting and not self._declared:
+                expected = "model.fit, which draws the batches that are accounted; or watch_keras(batches=Epochs(...))"
+                raise refuse("train_on_batch", "a batch of your own", expected)
             logs, state = functions[self._watched.audit_due](state, iterator)
             norms = logs.pop(_NORMS)
             self._watched.record(*norms)

@@ -105,8 +105,8 @@ class EpochSteps:
 
     def __init__(self, ledger: Ledger, settings: Settings, sampling: Sampling) -> None:
         self._ledger, self._settings, self._sampling = ledger, settings, sampling
-        self._left = 0
-        "Releases that the present epoch may still have."
+        self._left = self._releases = 0
+        "Releases that the present epoch may still have, and those of the run so far."
         self._number = 0
         "The last step of the ledger that belongs to the present epoch."
         self._settled = True
@@ -142,6 +142,9 @@ class EpochSteps:
                 self._largest = np.maximum(self._largest, audit.values)
         self._settled = False
         self._left = (self._left or self._sampling.batches) - 1
+        self._releases += 1
+        if self._sampling.iterations and self._releases % self._sampling.iterations == 0:
+            self._left = 0  # the strategy begins anew, and may draw at once whom it has just drawn
         self._batch.append(batch.values)
         self._caveats |= caveats
 

@@ -27,6 +27,9 @@ class Epochs:
     of batches of an epoch. ``Epochs(1)`` promises nothing: a record may be in every batch. There is no amplification by
     sampling: an epoch is one step at rate 1, under the zero-out relation.
 
+    Batches are counted from the first step on. If a pass ends early (a ``break``, a last batch that is sometimes kept),
+    the next one no longer begins where the count begins: call ``Watch.begin_epoch`` before every pass then.
+
     Raises InvalidInputError unless ``batches`` is a whole number of at least 1.
     """
 

@@ -31,6 +31,7 @@ import optax
 from bayesdp.claims import RunClaims
 from bayesdp.jax_privacy.audit import AuditRecords, split_arrays
 from bayesdp.jax_privacy.clipped_gradient import ClippedGradient, function_field
+from bayesdp.jax_privacy.noise_keys import NoiseKeys, keys_of
 from bayesdp.jax_privacy.recording import EpochSteps, PoissonSteps, Released
 from bayesdp.ledger import check_continues, position_of
 from bayesdp.run_ledger import Ledger
@@ -64,6 +65,8 @@ class Trace:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.released: Call | None = None
+        self.keys: tuple[Any, Any] = (None, None)
+        "Of the noise that was released: its key, and the key that follows."
 
 
 class Watch:
@@ -102,6 +105,7 @@ class Watch:
         self._trace: Trace | None = None
         self._outside = Trace()
         self._random: bool | None = None
+        self._noise_keys = NoiseKeys()
         self._audit_programs: dict[Any, Any] = {}
 
     # What is claimed
@@ -146,13 +150,19 @@ class Watch:
         self.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return for a checkpoint which ledger has the steps before it."""
+        """Return for a checkpoint which ledger has the steps before it, and a fingerprint of the noise to come."""
         self.settle()
-        return position_of(self.ledger)
+        return {**position_of(self.ledger), "following_noise": self._noise_keys.following()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not."""
+        """Check that the ledger contains the steps of a checkpoint; raise LedgerError if it does not.
+
+        If steps were recorded after the checkpoint, its noise state has been used: a step with it is refused.
+        """
         check_continues(self.ledger, state)
+        following = state.get("following_noise")
+        if following is not None and self.ledger.steps > int(state["steps"]):
+            self._noise_keys.used_before(str(following))
 
     # Training
 
@@ -251,29 +261,31 @@ class Watch:
         if trace.released is not None:
             raise refuse("privatizer.update", "called twice", "one release in a step")
         result = self._noise(updates, state, params, **extra)
+        trace.keys = keys_of(state), keys_of(result[1])
         if self._trace is not None:
             trace.released = call
             return result
-        self.record(self._audit_outside(call) if self.audit_due else None, call.norms)
+        self.record(self._audit_outside(call) if self.audit_due else None, call.norms, *trace.keys)
         trace.calls = []
         return result
 
-    def norms_of(self, trace: Trace, name: str, audit: Any = None, *, audited: bool) -> tuple[Any, Any]:
-        """Return the norms of audit records, [m] or None, and of the batch, [b], in the program that is traced.
+    def norms_of(self, trace: Trace, name: str, audit: Any = None, *, audited: bool) -> tuple[Any, ...]:
+        """Return, in the program that is traced, what ``record`` takes.
 
-        ``audit`` are the audit records as the program got them; without it they become a part of the program. Raises
+        These are the norms of audit records, [m] or None, those of the batch, [b], and the keys of the noise. ``audit``
+        are the audit records as the program got them; without it they become a part of the program. Raises
         InvalidInputError if the function, called ``name``, has released nothing.
         """
         call = trace.released
         if call is None:
             expected = "a function that gives the sum of watched.grad_fn to watched.privatizer.update"
             raise refuse("function", name, expected)
-        return self._audit_norms(call, audit) if audited else None, call.norms
+        return self._audit_norms(call, audit) if audited else None, call.norms, *trace.keys
 
     def _audit_norms(self, call: Call, batch: Any) -> Any:
         if self._audit is None:
             return None
-        if self._random is None:
+        if not self._random:  # another program may have switched dropout on
             self._random = self._audit.draws_random_numbers(call.arguments, call.keywords)
         return self._audit.norms(self._audit.batch if batch is None else batch, call.arguments, call.keywords)
 
@@ -292,13 +304,19 @@ class Watch:
             self._audit_programs[rest] = jax.jit(norms)
         return self._audit_programs[rest](self._audit.batch, arrays)
 
-    def record(self, audit: Any, batch: Any) -> None:
-        """Record a step; it is on disk when this returns."""
+    def record(self, audit: Any, batch: Any, key: Any = None, following: Any = None) -> None:
+        """Record a step; it is on disk when this returns.
+
+        ``key`` is that of its noise, ``following`` that of the state it returned. Raises InvalidInputError, and records
+        nothing, if the key was used before.
+        """
         if isinstance(batch, jax.core.Tracer):
             raise refuse("function", "inside of another jit", "steps of watched.jit in a loop of Python")
         at_clip = self._at_clip_bound
         drawn = audit is not None and bool(self._random) and not at_clip
-        self._recorder.record(Released(None if at_clip else audit, batch), frozenset(["random-draws"] if drawn else []))
+        released = Released(None if at_clip else audit, batch)
+        with self._noise_keys.use(key, following):
+            self._recorder.record(released, frozenset(["random-draws"] if drawn else []))
         if self._audit is not None:
             self._audit.count()
 
