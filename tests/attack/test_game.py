@@ -7,7 +7,7 @@ from scipy.stats import binom, norm
 from bayesdp import InvalidInputError
 from bayesdp.attack import game
 from bayesdp.attack.lower_bounds import at_least, at_most, guessing
-from bayesdp.attack.one_run import guess_most_certain, one_run_epsilon, one_run_p_value
+from bayesdp.attack.one_run import guess_most_certain, one_run_epsilon, one_run_mu, one_run_p_value, refuted_mu
 from bayesdp.attack.small_training import SmallTraining, Target, log_likelihood_ratios, two_classes
 from bayesdp.profiles import gaussian_epsilon
 
@@ -110,6 +110,30 @@ def test_one_run_does_not_refute_what_is_true():
     assert refuted <= binom.isf(1e-4, 400, 0.1)
 
 
+def test_a_gaussian_trade_off_is_refuted_rarely_and_shows_more():
+    """Canaries of a mu-Gaussian mechanism, all of them independent: mu is above the truth with probability alpha."""
+    rng, canaries, guesses, mu = np.random.default_rng(6), 300, 60, 1.5
+    rights = []
+    for _ in range(200):
+        included = (rng.random(canaries) < 0.5).astype(float)
+        rights.append(guess_most_certain(mu * included + rng.standard_normal(canaries), included, guesses))
+    refuting = [right for right in np.unique(rights) if refuted_mu(canaries, guesses, int(right), mu, 0.1)]
+    assert np.isin(rights, refuting).sum() <= binom.isf(1e-4, 200, 0.1)
+    shown = one_run_mu(canaries, guesses, 58, 0.1)
+    assert 0.3 < shown < mu
+    assert refuted_mu(canaries, guesses, 58, shown, 0.1)
+    assert not refuted_mu(canaries, guesses, 58, shown + 1e-5, 0.1)
+    assert one_run_mu(canaries, guesses, 30, 0.1) == 0.0
+
+
+def test_the_largest_sums_that_a_gaussian_allows_are_reached_with_one_canary():
+    """With one canary and one guess the inequality is the trade-off itself: right with probability Phi(mu / 2)."""
+    mu = 1.3
+    right = norm.cdf(mu / 2)
+    assert refuted_mu(1, 1, 1, mu, right + 1e-9)
+    assert not refuted_mu(1, 1, 1, mu, right - 1e-9)
+
+
 def test_the_most_certain_guesses():
     scores, included = np.array([3.0, -1.0, 2.0, -4.0, 0.1]), np.array([1.0, 1.0, 0.0, 0.0, 1.0])
     assert guess_most_certain(scores, included, 4) == 2
@@ -146,6 +170,6 @@ def test_too_little_noise_breaks_the_claim():
 
 
 def test_a_single_run_shows_something_and_not_too_much():
-    finding = game.single_run(np.random.default_rng(8), 1.0, 400)
-    assert 0.3 < finding.bound < finding.claimed
+    pure, gaussian = game.single_run(np.random.default_rng(8), 1.0, 400)
+    assert 0.3 < pure.bound < gaussian.bound < gaussian.claimed
     assert norm.cdf(1.0) > 0.8  # what a score of exposure 2 is right about
