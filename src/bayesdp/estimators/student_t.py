@@ -74,9 +74,8 @@ class StudentT(Estimator):
         ``cap``: log bounds [L], None for no bound. The table in the class says what happens when.
         """
         factor = standard_errors(self.gamma, samples)
-        log_factor = math.log(factor) if factor > 0 else -math.inf  # gamma of 1/2 or more: the mean itself
         with np.errstate(divide="ignore", invalid="ignore"):
-            formula = np.logaddexp(log_mean, log_factor + log_deviation)
+            formula = np.logaddexp(log_mean, math.log(factor) + log_deviation)
         if self.as_published:
             return formula
         if spread.min() >= NEARLY_EQUAL:
