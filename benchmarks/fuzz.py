@@ -42,6 +42,7 @@ KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
     "damaged_file": (1.5, fuzz_ledgers.damaged_file, True),
     "ledger_claims": (0.4, fuzz_ledgers.ledger_claims, False),
     "accounted": (0.3, fuzz_ledgers.accounted, False),
+    "chosen_run": (0.05, fuzz_ledgers.chosen_run, False),
     "command": (0.3, fuzz_commands.command, True),
     "worst_case": (0.1, fuzz_library.worst_case, False),
     "attack_risk": (0.05, fuzz_library.attack_risk, False),

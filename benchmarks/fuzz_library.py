@@ -10,6 +10,7 @@ import numpy as np
 import bayesdp
 from bayesdp import estimators, properties
 from bayesdp.estimators import order_statistic_rank, records_needed
+from bayesdp.guarantees.selection import Selection
 from bayesdp.profiles.gaussian_profile import gaussian_delta, gaussian_epsilon
 from benchmarks.fuzz_judge import are_figures, is_figure, require
 from benchmarks.fuzz_values import Values
@@ -24,7 +25,7 @@ def log_moment(values: Values) -> None:
     kind = int(values.rng.integers(5))
     orders = values.orders()
     of_a_million = isinstance(orders, list) and len(orders) == 1 and orders[0] == 1e6
-    if of_a_million and isinstance(exposure, np.ndarray) and exposure.ndim:
+    if of_a_million and (isinstance(exposure, list) or (isinstance(exposure, np.ndarray) and exposure.ndim)):
         exposure = exposure[:2]  # a sum over up to a million trials for each
     if kind == 0:
         mechanism: Any = bayesdp.Laplace()
@@ -61,7 +62,8 @@ def estimator(values: Values) -> None:
     if name in FREE and bound is not None:
         mean = np.asarray(sample, dtype=float).mean(axis=0)
         require(np.all(found >= mean * (1 - 1e-9)), "an upper bound is below the sample's mean", found, mean)
-        require(np.all(found <= float(bound) * (1 + 1e-9)), "an upper bound is above the bound", found, bound)
+        most = np.asarray(bound, dtype=float)
+        require(np.all(found * (1 - 1e-9) <= most), "an upper bound is above the bound", found, bound)
 
 
 def ranks(values: Values) -> None:
@@ -115,8 +117,8 @@ def gaussian_profile(values: Values) -> None:
 
 
 def declarations(values: Values) -> None:
-    """Plans, budgets and gates are refused or kept, and come back from their JSON as they were."""
-    kind = int(values.rng.integers(3))
+    """Plans, budgets, gates and selections are refused or kept, and come back from their JSON as they were."""
+    kind = int(values.rng.integers(4))
     if kind == 0:
         bayesdp.Plan(
             steps=values.count(1000), noise_std=values.positive(), sample_rate=values.rate(), clip=values.positive()
@@ -126,6 +128,10 @@ def declarations(values: Values) -> None:
             epsilon=values.positive(), delta=values.probability(), for_changes=values.scalar(values.rng.random)
         )
         require(bayesdp.Budget.from_json(budget.to_json()) == budget, "a budget is not what it was", budget)
+    elif kind == 2:
+        selection = Selection(mean=values.positive(1, 1e6), exposure=values.one_of((None, values.positive())))
+        require(Selection.from_json(selection.to_json()) == selection, "a selection is not what it was", selection)
+        require(1 <= selection.trials(values.rng.random()) <= 1e9, "a number of trials", selection)
     else:
         gate = bayesdp.Gate(
             epsilon=values.positive(0.1, 10),
@@ -141,7 +147,7 @@ def bayesian_accountant(values: Values) -> None:
     """The paper's accountant: epsilon at least 0 and rising with steps, or infinite; refused steps change nothing."""
     accountant = bayesdp.BayesianAccountant(
         values.count(20),
-        lambdas=values.orders(),
+        lambdas=values.orders(most=1e4),
         conversion=values.one_of(("improved", "chernoff", "improved", "other", None)),
         as_published=values.chance(0.2),
     )

@@ -80,8 +80,8 @@ class Values:
         """Return a whole number, as an int or as a float that is whole."""
         return self.scalar(lambda: self.one_of((int, int, float, np.int32))(self.rng.integers(0, most + 1)))
 
-    def orders(self) -> Any:
-        """Return orders lambda."""
+    def orders(self, most: float = 1e6) -> Any:
+        """Return orders lambda; the valid ones are at most ``most``, since sums over an order take as long as it is."""
         kind = int(self.rng.integers(6))
         if kind == 0:
             return range(1, int(self.rng.integers(2, 20)))
@@ -91,7 +91,7 @@ class Values:
             return [self.log_uniform(1e-3, 1e3)]
         if kind == 3:
             return self.one_of(
-                ([1], [1000.0], [1e6], [1.5, 2.5], [64, 1], np.arange(1, 9, dtype=np.int8), [0], [1e6 + 1])
+                ([1], [1000.0], [most], [1.5, 2.5], [64, 1], np.arange(1, 9, dtype=np.int8), [0], [1e6 + 1])
             )
         return sorted(int(order) for order in self.rng.integers(1, 65, int(self.rng.integers(1, 6))))
 

@@ -1,18 +1,20 @@
-"""Writes the tables of docs/attack.md from results/attack; run as `python docs/attack.py`."""
+"""Writes the tables of docs/attack.md from results/; run as `python docs/attack.py`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from bayesdp.attack.faults_page import page_with_faults
 from bayesdp.attack.findings_page import page_with_tables, read
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent / "results" / "attack"
+RESULTS = HERE.parent / "results"
 PAGE = HERE / "attack.md"
 
 
 def main() -> None:
-    PAGE.write_text(page_with_tables(PAGE.read_text(), read(RESULTS)))
+    page = page_with_tables(PAGE.read_text(), read(RESULTS / "attack"))
+    PAGE.write_text(page_with_faults(page, RESULTS))
 
 
 if __name__ == "__main__":

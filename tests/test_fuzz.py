@@ -12,6 +12,13 @@ from benchmarks.fuzz_judge import judged, refused, require
 import bayesdp
 from bayesdp import InvalidInputError, Ledger, properties
 from bayesdp.estimators import Betting, StudentT
+from bayesdp.profiles.conversion import (
+    LEAST_DELTA,
+    delta_from_costs,
+    epsilon_from_costs,
+    record_deltas,
+    record_epsilons,
+)
 from bayesdp.profiles.gaussian_profile import gaussian_delta, gaussian_epsilon
 
 DEAR = ("calibration", "worst_case", "attack_risk", "report", "command")
@@ -89,6 +96,8 @@ def test_the_judge_lets_refusals_pass():
         (lambda: properties.basic_composition(3), "guarantees=3"),
         (lambda: bayesdp.epsilon(noise_multiplier=np.ma.masked, sample_rate=1, steps=1), "noise_multiplier=masked"),
         (lambda: bayesdp.SubsampledGaussian().log_moment(np.array(["1e4000"], np.longdouble), [1]), "exposure="),
+        (lambda: Ledger(data="x" * 500).then(Ledger(data="y" * 500)), "data='yyyyy"),
+        (lambda: gaussian_delta([], [1, 2, 3]), "epsilon.shape=(3,)"),
     ],
 )
 def test_what_was_found_is_refused_in_one_line(call, name):
@@ -103,10 +112,50 @@ def test_what_was_found_is_computed():
     assert bayesdp.Plan(steps=1, noise_std=Decimal(2), sample_rate=1, clip=0.5).noise_multiplier == 4
     for mechanism in (bayesdp.RandomizedResponse(), bayesdp.Laplace()):
         assert mechanism.log_moment([1e308], [64]) == math.inf
+    assert (bayesdp.SubsampledGaussian(sample_rate=0.04).log_moment([3e153], [49, 62]) == math.inf).all()
     assert bayesdp.published_reverse_cost([1e154], [2], np.array(0.5)) == math.inf
     assert StudentT(gamma=math.nextafter(0.5, 0)).upper([1.0, 2.0, 3.0]) == pytest.approx(2.0, rel=1e-9)
     assert StudentT(gamma=0.01).upper([1e308, 1e308, 1.7e308]) == math.inf
     assert bayesdp.Gate(epsilon=1e308, delta=1e-5, share=0.5, gamma=0.5, records=9).budget > 1e280
+
+
+def test_an_accountant_takes_any_number_for_delta_and_any_finite_epsilon():
+    accountant = bayesdp.BayesianAccountant(1, lambdas=[1, 64])
+    accountant.step([0.1, 0.2, 0.3], noise_std=1, sample_rate=1)
+    assert accountant.claim(Decimal("0.5")).to_dict() == accountant.claim(0.5).to_dict()
+    with np.errstate(all="raise"):
+        assert accountant.delta(1e308) == pytest.approx(accountant.total_gamma)
+
+
+def test_costs_that_overflow_over_all_steps_are_infinite():
+    accountant = bayesdp.BayesianAccountant(20, lambdas=[64])
+    accountant.step([1e151, 2e151, 3e151], noise_std=1, sample_rate=1, clip=4e151)
+    assert accountant.epsilon(0.01) >= 1e290
+
+
+def test_estimates_are_at_most_the_largest_bound_without_a_warning():
+    largest = float(np.finfo(float).max)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Betting().log_upper([1.0, 2.0, 3.0], largest) == largest
+
+
+def test_risk_where_losses_leave_the_window_is_a_probability():
+    risk = bayesdp.attack_risk(noise_multiplier=1e-4, sample_rate=0.5, steps=3, delta=1e-5)
+    assert 0 <= risk.advantage <= 1
+
+
+def test_epsilons_where_a_quotient_would_overflow_are_infinite():
+    costs, lambdas = np.array([1e308]), np.array([0.001])
+    assert epsilon_from_costs(costs, lambdas, 0.01, "improved") == (math.inf, 0)
+    assert record_epsilons(costs[None], lambdas, 0.01) == math.inf
+
+
+def test_deltas_where_a_product_would_overflow_are_the_least():
+    costs, lambdas = np.array([np.inf, 1.0]), np.array([1.0, 1e6])
+    with np.errstate(all="raise", under="ignore"):
+        assert delta_from_costs(costs, lambdas, 1e308, "improved") == (LEAST_DELTA, 1)
+        assert record_deltas(costs[None], lambdas, np.array([1e308])) == LEAST_DELTA
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(5e-324, 1e-9), (1e-308, 1e-9), (1.0, 1e308)])

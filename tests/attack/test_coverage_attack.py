@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
-from bayesdp.attack.coverage import POPULATIONS, attack
+from bayesdp.attack import coverage_promises as promises
+from bayesdp.attack.coverage import attack
 from bayesdp.attack.lab import AttackOptions
+from bayesdp.attack.populations import POPULATIONS
+from bayesdp.attack.small_training import step_losses
 
 
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda population: population.name)
@@ -17,5 +21,55 @@ def test_everybody_has_the_law_of_the_people_who_are_drawn(population):
 
 def test_no_claim_is_too_small_more_often_than_it_may():
     findings = list(attack(AttackOptions(small=True)))
-    assert len(findings) == 5 * len(POPULATIONS)
+    assert len(findings) == 7 * len(POPULATIONS) + 8
     assert [finding.line() for finding in findings if not finding.stands] == []
+    for promise in ("everyone, with a plan", "everyone, with a budget"):
+        assert {finding.claimed for finding in findings if finding.claim == promise} == {promises.PROMISED_DELTA}
+
+
+def test_the_average_of_fixed_norms_has_the_figure_that_is_judged():
+    ledger = POPULATIONS[0].ledger(POPULATIONS[0].norms(np.random.default_rng(1), 80))
+    estimated, proved = (ledger.claims(1e-5, 0.05, fixed_exposures=fixed).average for fixed in (False, True))
+    assert (estimated.kind, proved.kind) == ("estimate", "proved")
+    assert estimated.epsilon == proved.epsilon
+
+
+@pytest.mark.parametrize("direction", promises.DIRECTIONS)
+def test_failures_of_a_population_are_those_that_are_counted(direction):
+    """The integral over first outputs, against runs in which both outputs are drawn."""
+    population, rng, people = POPULATIONS[0], np.random.default_rng(0), 400_000
+    norms = population.norms(rng, people, member=direction == "record in")
+    exposures = norms / population.noise
+    # The first output is drawn anew given what the second step tells of it: on which side of the threshold it lies.
+    shift = exposures[0] if direction == "record in" else 0.0
+    edge, loud = ndtr(population.threshold - shift), norms[1] == 1
+    places = np.where(loud, edge + (1 - edge) * rng.random(people), edge * rng.random(people))
+    first = shift + ndtri(places)
+    second = rng.standard_normal(people) + (exposures[1] if direction == "record in" else 0.0)
+    losses = step_losses(first, exposures[0], 1.0) + step_losses(second, exposures[1], 1.0)
+    losses = losses if direction == "record in" else -losses
+    epsilon = 0.3
+    counted = np.maximum(-np.expm1(np.minimum(epsilon - losses, 0.0)), 0.0)
+    error = 5 * counted.std() / np.sqrt(people)
+    assert promises.average_failure(population, epsilon, direction) == pytest.approx(counted.mean(), abs=error)
+
+
+@pytest.mark.parametrize("promise", [promises.plans, promises.budgets])
+def test_less_noise_than_is_accounted_for_breaks_what_was_promised(promise, monkeypatch):
+    """The attack has teeth: where steps are 1.5 times as loud as the ledger says, most lines break."""
+    real = promises._step
+    monkeypatch.setattr(
+        promises, "_step", lambda rng, exposures, rate, direction: real(rng, 1.5 * exposures, rate, direction)
+    )
+    findings = list(promise(np.random.default_rng(0), 20_000, 1e-4))
+    assert sum(not finding.stands for finding in findings) >= len(findings) // 2
+
+
+@pytest.mark.parametrize("population", POPULATIONS, ids=lambda population: population.name)
+def test_the_gate_is_met_in_some_runs_and_not_in_others(population):
+    gate, rng = promises.population_gate(population, 80), np.random.default_rng(0)
+    met = [
+        gate.met(population.ledger(population.norms(rng, 80), gate=gate).costs([gate.chosen_order])[:, 0])
+        for _ in range(60)
+    ]
+    assert 0 < sum(met) < 60

@@ -1,13 +1,15 @@
 """The lab: which attacks there are, what is written, and the page that is made of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bayesdp import InvalidInputError
-from bayesdp.attack.finding import Detection, Finding, Ranking
+from bayesdp.attack.faults_page import faults_table, page_with_faults
+from bayesdp.attack.finding import BETWEEN, Detection, Finding, Ranking
 from bayesdp.attack.findings_page import page_with_tables, read, tables
 from bayesdp.attack.lab import ATTACKS, AttackOptions, Lab, prepare
 from bayesdp.progress import silent
@@ -68,9 +70,40 @@ def test_tables(tmp_path):
         page_with_tables("no place", {})
 
 
+def test_notes_about_gaps_are_a_column(tmp_path):
+    list(lab([replace(FINDING, note=f"{BETWEEN}rounding")], tmp_path))
+    shown = tables(read(tmp_path))
+    assert "| verdict | what lies between |" in shown
+    assert "| s | c | proved | delta 1e-05 | 4e-06 | a | stands | rounding |" in shown
+
+
+def test_faults_are_counted_with_what_went_wrong(tmp_path):
+    by_kind = {"ranks": {"value": 900, "refused": 90}, "damaged_file": {"identical": 8, "finding": 2}}
+    fuzz = {"cases": 1000, "seed": 4, "by_kind": by_kind, "findings": [{}, {}]}
+    faults = {
+        "settings": {"steps": 5000, "writers": 3},
+        "long": {"found": {"bytes_per_step": 210.4, "memory_per_step": 5.2}, "failures": []},
+        "kills": {
+            "found": {"kills": 7, "steps released": 1234, "steps recorded but not released": 5},
+            "failures": ["a"],
+        },
+        "disk": {"found": [{"folds_that_failed": 4, "steps": 60}], "failures": []},
+        "clock": {"found": {"steps": 30}, "failures": []},
+        "memory": {"found": [{"raised": {"MemoryError": 11, "StorageError": 2}, "steps": 40}], "failures": []},
+    }
+    for name, content in (("fuzz", fuzz), ("faults_under_load", faults)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    shown = faults_table(tmp_path)
+    assert "1,000 calls of 2 kinds, seed 4: 908 values that keep their contract, 90 refusals in one line | 2 |" in shown
+    assert "5,000 steps; 210 bytes of file and 5 of memory for each | none |" in shown
+    assert "7 kills of 3 writers on as many ledgers, 1,234 steps released, 5 more recorded | 1 |" in shown
+    assert "13 calls that failed, 40 steps | none |" in shown
+
+
 def test_the_page_shows_the_results():
     page = (ROOT / "docs" / "attack.md").read_text()
     assert page == page_with_tables(page, read(ROOT / "results" / "attack"))
+    assert page == page_with_faults(page, ROOT / "results")
 
 
 @pytest.mark.parametrize("name", sorted(read(ROOT / "results" / "attack")))

@@ -207,7 +207,7 @@ def best_of_several(runs: int, delta: float = 1e-5) -> Finding:
     )
 
 
-def gaussian_hockey_stick(exposure: float, epsilons: FloatArray) -> FloatArray:
-    """Return delta of one Gaussian step at epsilons of either sign."""
+def gaussian_hockey_stick(exposure: float | FloatArray, epsilons: FloatArray) -> FloatArray:
+    """Return delta of one Gaussian step at epsilons of either sign; arrays broadcast."""
     over = epsilons / exposure
     return norm.cdf(exposure / 2 - over) - np.exp(np.minimum(epsilons, 700) + norm.logcdf(-exposure / 2 - over))

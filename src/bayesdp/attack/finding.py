@@ -11,6 +11,8 @@ from bayesdp.claims.claim import Kind
 from bayesdp.formatting import round_up
 
 Unit = Literal["delta", "epsilon", "probability", "norm", "exposure", "cost", "steps", "correlation"]
+BETWEEN = "what lies between: "
+"""The beginning of a note that says what the gap between claim and lower bound is made of."""
 _ROUND_OFF = 1e-9  # relative: what a claim computed in floating point may be below an exact value
 
 

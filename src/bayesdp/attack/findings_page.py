@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bayesdp.attack.finding import BETWEEN
 from bayesdp.attack.lab import ATTACKS
 from bayesdp.formatting import round_up
 
@@ -33,8 +34,16 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
     for name, result in results.items():
         parts += [f"### {name}", "", f"`{result['command']}`", ""]
         if result["findings"]:
+            findings = result["findings"]
             head = ("subject", "claim", "kind", "claimed", "lower bound", "attacker", "verdict")
-            parts += [*_table(head, (_finding(finding) for finding in result["findings"])), ""]
+            lines = [_finding(finding) for finding in findings]
+            if all(finding["note"].startswith(BETWEEN) for finding in findings):  # what is of interest in tightness
+                head = (*head, BETWEEN.rstrip(": "))
+                lines = [
+                    (*line, finding["note"].removeprefix(BETWEEN))
+                    for line, finding in zip(lines, findings, strict=True)
+                ]
+            parts += [*_table(head, lines), ""]
         if result["detections"]:
             head = ("planted bug", "attacker", "caught", "false alarms")
             parts += [*_table(head, (_detection(detection) for detection in result["detections"])), ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,11 +29,16 @@ class AttackOptions:
     seed: int = 0
     small: bool = False
     "Few repetitions: it shows that everything runs; power is not judged."
-    ledger: Path | None = None
-    "The ledger whose claims are attacked, for attacks on a given run; without it a small run is made."
+    ledgers: tuple[Path, ...] = ()
+    "The ledgers whose claims are attacked, for attacks on given runs; without any a small run is made."
     delta: float = 1e-5
     "The delta of those claims."
     track: Progress = iter
+
+    def command(self, attack: str) -> str:
+        """Return the command that makes an attack with these options."""
+        words = ["bayesdp attack", attack, "--seed", str(self.seed), *(["--small"] if self.small else [])]
+        return " ".join([*words, *(f"--ledger {shlex.quote(str(path))}" for path in self.ledgers)])
 
 
 class Attack(Protocol):
@@ -75,7 +81,7 @@ class AttackResult:
         return for_json(
             {
                 "attack": self.attack,
-                "command": f"bayesdp attack {self.attack} --seed {self.options.seed}" + " --small" * self.options.small,
+                "command": self.options.command(self.attack),
                 "as_expected": self.as_expected,
                 "findings": [finding.to_dict() for finding in self.findings],
                 "detections": [detection.to_dict() for detection in self.detections],
@@ -129,7 +135,7 @@ def prepare(
     *,
     seed: int = 0,
     small: bool = False,
-    ledger: str | Path | None = None,
+    ledgers: Sequence[str | Path] = (),
     delta: float = 1e-5,
     track: NamedProgress = silent,
 ) -> Lab:
@@ -143,7 +149,7 @@ def prepare(
     options = AttackOptions(
         seed=validation.count("seed", seed, minimum=0),
         small=small,
-        ledger=None if ledger is None else Path(ledger),
+        ledgers=tuple(Path(ledger) for ledger in ledgers),
         delta=validation.probability("delta", delta),
     )
     modules: dict[str, Attack] = {}

@@ -98,9 +98,15 @@ def area_under_curve(within: FloatArray, without: FloatArray) -> float:
 
 def spearman(first: FloatArray, second: FloatArray) -> float:
     """Return Spearman's rank correlation; NaN if all values of one are equal."""
-    ranks = rankdata(first) - (len(first) + 1) / 2, rankdata(second) - (len(second) + 1) / 2
-    size = math.sqrt(float(np.sum(ranks[0] ** 2) * np.sum(ranks[1] ** 2)))
-    return float(np.sum(ranks[0] * ranks[1])) / size if size else math.nan
+    return float(_correlations(first[None], second[None])[0])
+
+
+def _correlations(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return Spearman's rank correlation of each pair of rows, [R] for arrays [R, n]."""
+    middle = (first.shape[1] + 1) / 2
+    ranks, others = rankdata(first, axis=1) - middle, rankdata(second, axis=1) - middle
+    sizes = np.sqrt(np.sum(ranks**2, axis=1) * np.sum(others**2, axis=1))
+    return np.sum(ranks * others, axis=1) / np.where(sizes > 0, sizes, math.nan)
 
 
 def ranked(
@@ -109,7 +115,7 @@ def ranked(
     """Return the rank correlation with a 95 % bootstrap interval over records."""
     people = len(epsilons)
     drawn = rng.integers(people, size=(_RESAMPLES, people))
-    resampled = np.array([spearman(epsilons[chosen], leaks[chosen]) for chosen in drawn])
+    resampled = _correlations(epsilons[drawn], leaks[drawn])
     low, high = np.nanquantile(resampled, [0.025, 0.975]).tolist()
     return Ranking(
         subject=audience,

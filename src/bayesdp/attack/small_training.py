@@ -157,9 +157,17 @@ def log_likelihood_ratios(releases: Releases, noise_std: float, sample_rate: flo
     """
     rest = releases.sums - releases.known
     exponents = ((rest * releases.own).sum(axis=2) - (releases.own**2).sum(axis=2) / 2) / noise_std**2
-    return np.logaddexp(np.log1p(-sample_rate) if sample_rate < 1 else -np.inf, np.log(sample_rate) + exponents).sum(
-        axis=1
-    )
+    return _sampled(exponents, sample_rate).sum(axis=1)
+
+
+def step_losses(outputs: FloatArray, exposures: FloatArray, sample_rate: float) -> FloatArray:
+    """Return log p_in / p_out of outputs along a person's own direction, in units of the noise, for their exposures."""
+    return _sampled(exposures * outputs - exposures**2 / 2, sample_rate)
+
+
+def _sampled(exponents: FloatArray, sample_rate: float) -> FloatArray:
+    """Return log(1 - q + q e^x) for exponents x."""
+    return np.logaddexp(np.log1p(-sample_rate) if sample_rate < 1 else -np.inf, np.log(sample_rate) + exponents)
 
 
 def target_losses(releases: Releases, target: Target) -> FloatArray:

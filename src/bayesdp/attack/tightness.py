@@ -3,18 +3,20 @@
 The attacker knows everything but whether one person was in the data, sees every noisy sum, and decides by the
 likelihood ratio: no test does better. For a person whose exposures are given, what that test reaches is known exactly,
 up to the rounding of losses, which is downwards here (the optimistic privacy loss distributions of dp-accounting). For
-everyone, the person is one at the clip bound in every step, which the definition allows; for a share it is the audit
-record whose figure is the claim.
+everyone, the person is one at the clip bound in every step, which the definition allows; for a share or for members it
+is the audit record whose figure is the claim; for a level, someone who spends it. For averages it is every audit
+record: the average delta of the population is bounded from below by betting.
 
-What the gap to the claim is made of: for everyone, rounding only. For ex-post claims, the price of exposures that may
-have depended on earlier results; the attack supposes that they were fixed. An attacker who sees only the last model
-does worse than this one, by how much nobody can bound from above: see the game.
+What the gap to a claim is made of stands beside it. For everyone and for estimates it is rounding. For ex-post claims
+it is the price of exposures that may have depended on earlier results, or the attack's weakness, which supposes that
+they were fixed; the two cannot be told apart by this attack. An attacker who sees only the last model does worse than
+this one, by how much nobody can bound from above: see the game.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,27 +24,44 @@ from typing import Any
 import numpy as np
 
 from bayesdp import validation
-from bayesdp.attack.finding import Finding
+from bayesdp.attack.finding import BETWEEN, Finding
 from bayesdp.attack.lab import AttackOptions
 from bayesdp.claims.claim import Claim, Direction
+from bayesdp.claims.members import LEVELS
 from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.run_claims import RunClaims
+from bayesdp.estimators import Betting
+from bayesdp.formatting import percent
+from bayesdp.profiles import gaussian_delta
 from bayesdp.run_ledger import Ledger
+from bayesdp.validation import FloatArray, refuse
 
 TITLE = "Each claim of a run beside the best attack"
 SECONDS = 90.0
+LEVEL = 0.01
+"""The probability that the lower bound of an average is above the truth."""
 _INTERVAL = 2e-4  # of losses; rounding down loses at most half of it in each step, on average
 _GRID = 1 + 1 / 256  # exposures in a ledger are rounded up by less than this factor
+_SMALL = 1 - 1e-9  # more than the rounding of an exact profile
+_ALL_SUMS = "likelihood ratio of all noisy sums"
 _ROUNDING = "rounding"
-_ADAPTIVITY = "the price of exposures that may have depended on earlier results"
+_ADAPTIVITY = "the price of exposures that may have depended on earlier results, or an attack that does not use this"
+_NO_BETTER = "the claim is that for everyone, who may be louder than this person"
+_RENYI = "levels of sampled steps are counted by Rényi divergences"
+_CONFIDENCE = "what a sample of people leaves open"
+_PAPER = "the safety that the paper's estimator adds, at a far smaller gamma"
 Steps = Iterable[tuple[float, float, int]]
 """(exposure, sampling rate, how many) of the steps that a person went through."""
 
 
 def attack(options: AttackOptions) -> Iterator[Finding]:
-    """Yield the claims of a ledger, or of a fresh demo if none is given, each beside a lower bound."""
-    if options.ledger is not None:
-        with Ledger.open(options.ledger, write=False) as ledger:
-            yield from tightness(ledger, options.ledger.name, options.delta)
+    """Yield the claims of ledgers, or of a fresh demo if none is given, each beside a lower bound."""
+    for path in options.ledgers:
+        with Ledger.open(path, write=False) as ledger:
+            recipe = (ledger.metadata or {}).get("recipe")
+            name = f"the recipe {recipe}" if isinstance(recipe, str) else path.name
+            yield from tightness(ledger, name, options.delta)
+    if options.ledgers:
         return
     from bayesdp.recipes.training import LEDGER, train
 
@@ -53,10 +72,14 @@ def attack(options: AttackOptions) -> Iterator[Finding]:
 
 
 def tightness(ledger: Ledger, name: str, delta: float = 1e-5) -> Iterator[Finding]:
-    """Yield each claim of a run that is a bound, and not that of everyone once more, beside what the best test reaches.
+    """Yield every claim of a run that has a figure, beside what the best test reaches.
 
-    Claims are those of ``Ledger.claims(delta)``. Raises InvalidInputError for a run without a clip bound.
+    Claims are those of ``Ledger.claims(delta)``: for everyone, for shares ex-post and estimated, for members and
+    levels, and on average (without sampling only). Raises InvalidInputError for a run without a clip bound, and for one
+    that was chosen among others: this attack sees no other run.
     """
+    if ledger.selection is not None:
+        raise refuse("ledger", name, "a run that was not chosen among others")
     claims = ledger.claims(delta)
     stages = ledger.plan or ledger.history.stretches
     at_clip = [
@@ -67,29 +90,85 @@ def tightness(ledger: Ledger, name: str, delta: float = 1e-5) -> Iterator[Findin
     if claims.left_out is not None:
         bound = lowest_epsilon(at_clip, delta, "record out")
         yield _finding(name, claims.left_out, "everyone who was left out", bound, _ROUNDING)
-    figures = RecordFigures(ledger, delta, math.inf)
-    shares = [share.ex_post for share in claims.shares]
-    for claim, epsilons in [
-        *((claim, figures.ex_post) for claim in shares),
-        *((claim, figures.ex_post_in) for claim in claims.members),
-    ]:
-        if claim.reason is None and claim.own_epsilon is None:
-            record = int(np.argmin(np.abs(epsilons - claim.epsilon)))
-            bound = lowest_epsilon(_steps_of(ledger, record), delta, claim.direction)
-            yield _finding(name, claim, claim.for_whom(), bound, _ADAPTIVITY)
+    yield from _of_records(ledger, name, claims, delta)
+    spent = _ROUNDING if claims.figures.unsampled else _RENYI
+    for claim in claims.levels:
+        level = next(level for level in LEVELS if f"{100 * level:g} %" in claim.method)
+        bound = lowest_epsilon(_within(level, at_clip), delta, claim.direction)
+        yield _finding(name, claim, f"{percent(claim.share or 0)} of members, level of {level:g}", bound, spent)
+    if claims.figures.unsampled and ledger.audit_records:
+        lowest = lowest_average(_exposures(ledger), at_clip, delta, claims.everyone.epsilon)
+        for claim, gap in ((claims.average, _CONFIDENCE), (claims.bayesian, _PAPER)):
+            if claim.reason is None and math.isfinite(claim.epsilon):
+                whom = "on average" if claim is claims.average else "on average, by the paper's accountant"
+                yield _finding(name, claim, whom, lowest, gap, confidence=1 - LEVEL)
 
 
-def _finding(name: str, claim: Claim, whom: str, bound: float, gap: str) -> Finding:
+def _within(level: float, at_clip: Steps) -> list[tuple[float, float, int]]:
+    """Return the steps of someone who spends a level: quieter by its root, or where steps are sampled fewer of them."""
+    return [
+        (exposure * math.sqrt(level), rate, steps) if rate == 1 else (exposure, rate, math.floor(level * steps))
+        for exposure, rate, steps in at_clip
+    ]
+
+
+def _of_records(ledger: Ledger, name: str, claims: RunClaims, delta: float) -> Iterator[Finding]:
+    """Yield claims of shares and members, each beside the bound of the audit record whose figure it is."""
+    figures = RecordFigures(ledger, delta, claims.everyone.epsilon)
+    listed: list[tuple[Claim, FloatArray, float, str]] = [
+        *((pair.ex_post, figures.ex_post, pair.ex_post.share or 0.0, "ex-post") for pair in claims.shares),
+        *((pair.estimate, figures.estimates, pair.estimate.share or 0.0, "estimate") for pair in claims.shares),
+        *((claim, figures.ex_post_in, claim.share or 0.0, "ex-post") for claim in claims.members),
+    ]
+    for claim, epsilons, share, figure in listed:
+        if claim.reason is not None:
+            continue
+        own = claim.epsilon if claim.own_epsilon is None else claim.own_epsilon
+        record = int(np.argmin(np.abs(epsilons - own)))
+        bound = lowest_epsilon(_steps_of(ledger, record), delta, claim.direction)
+        gap = _NO_BETTER if claim.own_epsilon is not None else _ROUNDING if figure == "estimate" else _ADAPTIVITY
+        whom = "members" if claim.audience == "members" else "people"
+        yield _finding(name, claim, f"{percent(share)} of {whom}, {figure}", bound, gap)
+
+
+def _finding(name: str, claim: Claim, whom: str, bound: float, gap: str, confidence: float = 1.0) -> Finding:
     return Finding(
         subject=f"{name}, delta {claim.delta:g}",
-        attacker="likelihood ratio of all noisy sums",
+        attacker=_ALL_SUMS,
         claim=whom,
         kind=claim.kind,
         claimed=claim.epsilon,
         bound=bound,
         unit="epsilon",
-        note=f"what lies between: {gap}",
+        confidence=confidence,
+        note=f"{BETWEEN}{gap}",
     )
+
+
+def _exposures(ledger: Ledger) -> FloatArray:
+    """Return the exposure of all steps together of each audit record, [m], rounded down; for runs without sampling."""
+    return np.sqrt(ledger.costs([1])[:, 0]) / _GRID * _SMALL
+
+
+def lowest_average(
+    exposures: FloatArray, at_clip: Sequence[tuple[float, float, int]], delta: float, top: float
+) -> float:
+    """Return a lower bound of the epsilon at which delta, averaged over the population, is ``delta``.
+
+    ``exposures`` [m] are those of a sample, of all steps together, without sampling; nobody is above ``at_clip``. At
+    each epsilon of a rising grid up to ``top``, betting bounds the average delta from below; the first epsilon at which
+    that is not above ``delta`` ends the walk. Tests in a fixed order that end with the first failure are wrong with
+    probability at most ``LEVEL``, however many there are.
+    """
+    most = math.sqrt(math.fsum(steps * exposure**2 for exposure, _, steps in at_clip))
+    lowest = 0.0
+    for epsilon in np.linspace(0.0, top, 81)[1:]:
+        ceiling = float(gaussian_delta(most, epsilon))
+        missing = np.maximum(ceiling - gaussian_delta(exposures, epsilon) * _SMALL, 0.0)
+        if ceiling - float(Betting(gamma=LEVEL).upper(missing, bound=ceiling)) <= delta:
+            break
+        lowest = float(epsilon)
+    return lowest
 
 
 def _steps_of(ledger: Ledger, record: int) -> list[tuple[float, float, int]]:
@@ -109,12 +188,17 @@ def _steps_of(ledger: Ledger, record: int) -> list[tuple[float, float, int]]:
 def lowest_epsilon(steps: Steps, delta: float, direction: Direction) -> float:
     """Return a lower bound of the least epsilon at ``delta`` of steps whose exposures were fixed beforehand.
 
-    By privacy loss distributions with all losses rounded down; exact but for that. 0 without steps.
+    By privacy loss distributions with all losses rounded down; exact but for that. Steps without sampling are one
+    Gaussian whose squared exposure is the sum of theirs. 0 without steps.
     """
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
+    listed = [(exposure, rate, count) for exposure, rate, count in steps if exposure * count > 0]
+    together = math.sqrt(math.fsum(count * exposure**2 for exposure, rate, count in listed if rate == 1))
+    kinds = [(together * _SMALL, 1.0, 1)] if together else []
+    kinds += [(exposure, rate, count) for exposure, rate, count in listed if rate < 1]
     total: Any = None
-    for exposure, rate, count in steps:
+    for exposure, rate, count in kinds:
         step: Any = from_gaussian_mechanism(
             1 / exposure,
             sampling_prob=rate,

@@ -21,8 +21,8 @@ def attack(
         bool, typer.Option("--small", help="Few repetitions, to try it out; power is not judged.")
     ] = False,
     ledger: Annotated[
-        Path | None,
-        typer.Option(help="The run that tightness is about; by default a fresh demo.", metavar="FILE"),
+        list[Path] | None,
+        typer.Option(help="A run that tightness is about; may be repeated. By default a fresh demo.", metavar="FILE"),
     ] = None,
     delta: Delta = 1e-5,
     json_: Json = False,
@@ -39,7 +39,7 @@ def attack(
     """
     from bayesdp.attack.lab import prepare
 
-    lab = prepare(name, output, seed=seed, small=small, ledger=ledger, delta=delta, track=progress)
+    lab = prepare(name, output, seed=seed, small=small, ledgers=ledger or (), delta=delta, track=progress)
     if not small:
         print(f"This takes {lab.estimate()} on two cores.", file=sys.stderr)
     results: dict[str, Any] = {}
