@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta as beta_law
 
+from bayesdp import InvalidInputError
 from bayesdp.estimators import Beta, Dirichlet, StudentT
 from bayesdp.estimators.student_t import standard_errors
 
@@ -29,6 +30,23 @@ def exact_quantile(gamma, df):
 def test_standard_errors_at_tiny_gamma(gamma, m):
     exact = float(exact_quantile(gamma, m - 1)) / math.sqrt(m - 1)
     assert standard_errors(gamma, m) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [1e-300, 1e-200, 9e-101, 1e-100, 1e-50])
+@pytest.mark.parametrize("m", [2, 3, 4, 5, 20, 101, 1001])
+def test_standard_errors_at_the_tiniest_gamma_are_on_the_private_side(gamma, m):
+    """SciPy's quantile is half of the exact one at n = 3 and gamma = 1e-200, and minus infinity at 1e-290."""
+    with mpmath.workdps(340):
+        n, quantile = mpmath.mpf(m - 1), mpmath.mpf(standard_errors(gamma, m)) * mpmath.sqrt(m - 1)
+        tail = mpmath.betainc(n / 2, 0.5, 0, n / (n + quantile**2), regularized=True) / 2
+    assert tail <= gamma * (1 + 1e-9)
+    if gamma >= 1e-100:
+        assert tail >= gamma * (1 - 1e-9)
+
+
+def test_student_t_refuses_a_gamma_beyond_its_range():
+    with pytest.raises(InvalidInputError, match=r"gamma=1e-301: expected a failure probability in \[1e-300, 0.5\)"):
+        StudentT(gamma=1e-301)
 
 
 def test_student_t_is_the_printed_formula():

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from bayesdp.estimators.closing_in import root_from_above
 from bayesdp.estimators.distribution_free import ROUND_UP, DistributionFree, as_fractions, checked_thresholds
 from bayesdp.estimators.estimator import checked_columns, logarithms
 from bayesdp.validation import FloatArray
 
-_SMALLER_BETS = (0.99, 0.95, 0.9, *(0.8 * 0.5**k for k in range(16)))
+_SMALLER_BETS = np.array([0.99, 0.95, 0.9, *(0.8 * 0.5**k for k in range(16))])
+_FEW = 2048  # samples whose bets are computed together
 _LOG_HALF = math.log(0.5)  # the weight of the whole bet; the smaller ones share the other half
 _LOG_WEIGHT = math.log(0.5 / len(_SMALLER_BETS))
 _ROUND_OFF = 64 * np.finfo(np.float64).eps  # of log W, per sample
@@ -59,15 +61,10 @@ class Betting(DistributionFree):
         return self._root(_Wealth(np.zeros(1), repeats=samples))
 
     def _root(self, wealth: _Wealth) -> float:
-        """Return inf{u : W(u) >= 1/gamma} from above, by bisection; 1 if there is none."""
+        """Return inf{u : W(u) >= 1/gamma} from above; 1 if there is none."""
         target = -math.log(self.gamma)
-        low, high = wealth.mean, wealth.whole_bet_reaches(target)
-        while high - low > 1e-13 * high and low < (middle := 0.5 * (low + high)) < high:
-            if wealth.log(middle) >= target:
-                high = middle
-            else:
-                low = middle
-        return high
+        high = wealth.whole_bet_reaches(target)
+        return root_from_above(lambda u: wealth.log(u) - target, wealth.mean, high, 1e-13)
 
 
 class _Wealth:
@@ -86,7 +83,11 @@ class _Wealth:
         slope = (u - self.fractions) / (1.0 - u)
         # c = 1: the factor is (1 - z) / (1 - u), free of the cancellation that 1 + slope has.
         logs = [_LOG_HALF + self.log_left - self.samples * math.log1p(-u)]
-        logs += [_LOG_WEIGHT + self.repeats * float(np.log1p(bet * slope).sum()) for bet in _SMALLER_BETS]
+        if len(slope) <= _FEW:
+            sums = np.log1p(_SMALLER_BETS[:, None] * slope).sum(axis=1)
+        else:
+            sums = np.array([np.log1p(bet * slope).sum() for bet in _SMALLER_BETS])
+        logs += (_LOG_WEIGHT + self.repeats * sums).tolist()
         return float(np.logaddexp.reduce(logs)) - self.samples * _ROUND_OFF
 
     def whole_bet_reaches(self, target: float) -> float:

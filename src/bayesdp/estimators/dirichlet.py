@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bayesdp.estimators.closing_in import root_from_above
 from bayesdp.estimators.estimator import ColumnEstimator, scaled
 from bayesdp.validation import FloatArray, refuse
 
 _ROUND_UP = 1.0 + 1e-12
+_CLOSE = 1e-14  # to the quantile, relative
 _LOGITS = -40.0, 36.0  # of theta: where the search begins and ends
 
 
@@ -45,17 +47,9 @@ class Dirichlet(ColumnEstimator):
 
     def _quantile(self, values: FloatArray, weights: FloatArray) -> float:
         """Return u in [mean, 1] whose tail bound is at most gamma, for values in [0, 1] whose largest is 1."""
-        low, high = float(weights @ values / weights.sum()), 1.0
-        target = math.log(self.gamma)
-        for _ in range(60):
-            u = 0.5 * (low + high)
-            if not low < u < high:
-                break
-            if _log_tail(u, values, weights) <= target:
-                high = u
-            else:
-                low = u
-        return min(1.0, high * _ROUND_UP)
+        mean, target = float(weights @ values / weights.sum()), math.log(self.gamma)
+        quantile = root_from_above(lambda u: target - _log_tail(u, values, weights), mean, 1.0, _CLOSE)
+        return min(1.0, quantile * _ROUND_UP)
 
 
 def _log_tail(u: float, values: FloatArray, weights: FloatArray) -> float:

@@ -53,7 +53,8 @@ class DistributionFree(Estimator):
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
         fractions, cap = as_fractions(columns, cap)
         upper = np.minimum(self._upper_fraction(fractions) * ROUND_UP, 1.0)
-        return np.nextafter(cap + np.log(upper), np.inf)
+        with np.errstate(over="ignore"):  # above the largest float there is infinity
+            return np.nextafter(cap + np.log(upper), np.inf)
 
     @abstractmethod
     def _upper_fraction(self, fractions: FloatArray) -> FloatArray:

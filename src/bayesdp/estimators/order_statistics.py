@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
+from functools import lru_cache
 
 from scipy.special import betainc
 
@@ -41,12 +42,17 @@ def records_needed(share: float, gamma: float) -> int:
 
     Exact, ties included. Raises InvalidInputError unless both arguments are strictly between 0 and 1.
     """
-    share, gamma = validation.probability("share", share), validation.probability("gamma", gamma)
+    return _needed(validation.probability("share", share), validation.probability("gamma", gamma))
+
+
+@lru_cache(maxsize=1024)
+def _needed(share: float, gamma: float) -> int:
     with localcontext(prec=60):
         m = math.ceil(Decimal(gamma).ln() / Decimal(share).ln())
     return m - 1 if _power_is_at_most(share, m - 1, gamma) else m
 
 
+@lru_cache(maxsize=1024)
 def _power_is_at_most(share: float, m: int, gamma: float) -> bool:
     with localcontext(prec=60):
         return Decimal(share) ** m <= Decimal(gamma)

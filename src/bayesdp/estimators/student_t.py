@@ -15,6 +15,10 @@ from bayesdp.validation import FloatArray, InvalidInputError, refuse
 
 NEARLY_EQUAL = 1e-6
 """Relative spread (standard deviation over mean) below which samples say nothing about unseen data."""
+_LEAST_GAMMA = 1e-300
+"""The least failure probability that is accepted: no quantile is beyond float64."""
+_EXACT_GAMMA = 1e-100
+"""The least failure probability at which SciPy's quantile of Student's t is exact for all numbers of samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,7 @@ class StudentT(Estimator):
     | all equal | the bound | refused | their mean |
 
     "Nearly equal" is a relative spread below ``NEARLY_EQUAL``; "refused" raises InvalidInputError, as does a gamma
-    outside (0, 0.5).
+    outside [1e-300, 0.5).
     """
 
     gamma: float = 1e-15
@@ -43,8 +47,8 @@ class StudentT(Estimator):
 
     def __post_init__(self) -> None:
         gamma = validation.probability("gamma", self.gamma)
-        if gamma >= 0.5:
-            raise refuse("gamma", self.gamma, "a failure probability in (0, 0.5)")
+        if not _LEAST_GAMMA <= gamma < 0.5:
+            raise refuse("gamma", self.gamma, f"a failure probability in [{_LEAST_GAMMA:g}, 0.5)")
         object.__setattr__(self, "gamma", gamma)
 
     def _log_upper(self, columns: FloatArray, cap: FloatArray | None) -> FloatArray:
@@ -95,6 +99,13 @@ class StudentT(Estimator):
 def standard_errors(gamma: float, samples: int) -> float:
     """Return isf(gamma, m-1) / sqrt(m-1): how many standard deviations (ddof 0) of m samples are added to their mean.
 
-    By symmetry it is taken from the lower tail, because ppf(1 - gamma) is infinite where gamma is tiny.
+    By symmetry it is taken from the lower tail, because ppf(1 - gamma) is infinite where gamma is tiny. Below
+    ``_EXACT_GAMMA``, where SciPy's quantile can be too small or has the wrong sign, it is an upper bound: without the 1
+    in its density c (1 + x^2/n)^{-(n+1)/2}, the tail of Student's t beyond x is c n^{(n-1)/2} x^{-n}.
     """
-    return -float(stdtrit(samples - 1, gamma)) / math.sqrt(samples - 1)
+    n = samples - 1
+    if gamma >= _EXACT_GAMMA:
+        return -float(stdtrit(n, gamma)) / math.sqrt(n)
+    log_density = math.lgamma((n + 1) / 2) - math.lgamma(n / 2) - 0.5 * math.log(n * math.pi)
+    log_quantile = (log_density + 0.5 * (n - 1) * math.log(n) - math.log(gamma)) / n
+    return math.exp(log_quantile + 1e-12) / math.sqrt(n)

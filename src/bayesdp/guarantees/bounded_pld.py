@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bayesdp.guarantees.gaussian_pld import composed_pld
+from bayesdp.guarantees.pld_arrays import least_epsilon
 from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 from bayesdp.profiles import ExposureCounts, profiles
 
@@ -80,7 +81,7 @@ def _on_grid(event: Any, kinds: Sequence[RepeatedStep] | None, delta: float, int
 
     try:
         if kinds:
-            return max(0.0, float(composed_pld(kinds, interval).get_epsilon_for_delta(delta - PLD_ROUND_OFF)))
+            return max(0.0, least_epsilon(composed_pld(kinds, interval), delta - PLD_ROUND_OFF))
         accountant = PLDAccountant(value_discretization_interval=interval)
         accountant.compose(event)
         return max(0.0, float(accountant.get_epsilon(delta - PLD_ROUND_OFF)))

@@ -28,12 +28,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
 from bayesdp import validation
 from bayesdp.guarantees.bounded_pld import PLD_ROUND_OFF
+from bayesdp.guarantees.pld_arrays import connected_dots, least_epsilon, self_composed
 from bayesdp.guarantees.worst_case import WorstCase, rdp_epsilon
 from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 from bayesdp.validation import FloatArray, refuse
@@ -110,19 +112,32 @@ def _renyi(noise: float, rate: float, steps: int, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
     accountant: Any = RdpAccountant(_ORDERS, dp.NeighboringRelation.REPLACE_ONE)
-    event: Any = dp.GaussianDpEvent(noise)
-    if rate < 1:  # only the ratio of the two sizes counts
-        event = dp.SampledWithoutReplacementDpEvent(1, rate, event)  # pyright: ignore[reportArgumentType]
     try:
         with np.errstate(all="ignore"):
-            accountant.compose(event, steps)
             # Log-moments near 0 cancel, and divergences of 0 would become an epsilon of 0.
-            accountant._rdp = (1 + _RENYI_ROUND_OFF) * accountant._rdp + _RENYI_ROUND_OFF * steps
+            divergences = steps * _step_divergences(noise, rate)
+            accountant._rdp = (1 + _RENYI_ROUND_OFF) * divergences + _RENYI_ROUND_OFF * steps
             found = float(accountant.get_epsilon(delta))
     except (ValueError, OverflowError):  # at the limits of floats
         found = math.inf
     plain = rdp_epsilon([(noise, 1.0, steps)], delta=delta) if noise >= 1e-6 else math.inf  # without sampling
     return plain if math.isnan(found) else min(max(found, 0.0), plain)
+
+
+@lru_cache(maxsize=256)
+def _step_divergences(noise: float, rate: float) -> FloatArray:
+    """Return the Rényi divergences [A] of one step at ``_ORDERS``; kept, because they are slow."""
+    import dp_accounting as dp
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant: Any = RdpAccountant(_ORDERS, dp.NeighboringRelation.REPLACE_ONE)
+    event: Any = dp.GaussianDpEvent(noise)
+    if rate < 1:  # only the ratio of the two sizes counts
+        event = dp.SampledWithoutReplacementDpEvent(1, rate, event)  # pyright: ignore[reportArgumentType]
+    accountant.compose(event)
+    divergences: FloatArray = accountant._rdp
+    divergences.setflags(write=False)
+    return divergences
 
 
 def step_profiles(noise: float, rate: float, relation: Relation) -> tuple[Profile, Profile]:
@@ -159,7 +174,7 @@ def _refined(noise: float, rate: float, steps: int, delta: float, relation: Rela
     largest = max(_support(profile, _TAIL / steps) for profile in profiles)
     coarsest = 2 * largest / _MOST_POINTS
     found = _on_grid(*profiles, steps, delta, largest, max(_INTERVAL, coarsest))
-    if found is not None and 1e-3 * found < 0.5 * _INTERVAL:  # the grid is to be fine beside epsilon
+    if found and 1e-3 * found < 0.5 * _INTERVAL:  # the grid is to be fine beside epsilon; there is none below 0
         finer = _on_grid(*profiles, steps, delta, largest, max(1e-3 * found, 1e-6, coarsest))
         found = found if finer is None else min(found, finer)
     return found
@@ -176,8 +191,7 @@ def _on_grid(
         mass = max(float(pmf.to_dense_pmf()._probs.sum()) for pmf in (one, other) if pmf is not None)
         if steps * math.log(mass) > math.log(_MOST_MASS):  # dp-accounting composes infinite losses as if it were 1
             return None
-        pld: Any = PrivacyLossDistribution(one, other).self_compose(steps)
-        found = float(pld.get_epsilon_for_delta(delta - PLD_ROUND_OFF))
+        found = least_epsilon(self_composed(PrivacyLossDistribution(one, other), steps), delta - PLD_ROUND_OFF)
     except (ValueError, MemoryError):  # at the limits of floats
         return None
     return max(0.0, found) if math.isfinite(found) else None
@@ -190,15 +204,13 @@ def losses(above: Profile, below: Profile, largest: float, interval: float) -> A
     so between grid points it lies below the chords of any points above it (Doroshenko et al. 2022, "Connect the dots").
     Where the bounds are not convex, chords would need negative masses; they become 0, which adds to every delta.
     """
-    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
-
     count = math.ceil(largest / interval)
     positive: FloatArray = np.arange(count + 1, dtype=np.float64) * interval
     up, down = above(positive), below(positive)
     up[0] = down[0] = min(up[0], down[0])  # at a = 1 both directions are the same total variation
     mirrored = np.exp(-positive) * down - np.expm1(-positive)
     deltas = np.minimum.accumulate(np.clip(np.concatenate([mirrored[:0:-1], up]), 0.0, 1.0))
-    return create_pmf_pessimistic_connect_dots_fixed_gap(interval, -count, count, deltas)
+    return connected_dots(interval, -count, count, deltas)
 
 
 def _support(profile: Profile, delta: float) -> float:

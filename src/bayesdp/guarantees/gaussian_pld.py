@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesdp.guarantees.pld_arrays import connected_dots, self_composed
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.kept_results import KeptResults, fingerprint
 from bayesdp.validation import FloatArray
@@ -34,7 +35,7 @@ def composed_pld(history: Iterable[RepeatedStep], interval: float) -> Any:
         if rate == 1:
             composed = composed.compose(gaussian_pld(noise / math.sqrt(steps), 1.0, interval))
         else:
-            composed = composed.compose(gaussian_pld(noise, rate, interval).self_compose(steps))
+            composed = composed.compose(self_composed(gaussian_pld(noise, rate, interval), steps))
     return composed
 
 
@@ -53,7 +54,6 @@ def gaussian_pld(noise_multiplier: float, rate: float, interval: float) -> Any:
 
 def _computed(noise_multiplier: float, rate: float, interval: float) -> tuple[Any, int]:
     """Return the distribution of a step, and how many points it has in both directions together."""
-    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
@@ -66,7 +66,7 @@ def _computed(noise_multiplier: float, rate: float, interval: float) -> tuple[An
         epsilons: FloatArray = np.arange(lowest, highest + 1, dtype=np.float64) * interval
         deltas = _deltas(loss, epsilons, direction == AdjacencyType.ADD)
         points.append(len(deltas))
-        return create_pmf_pessimistic_connect_dots_fixed_gap(interval, lowest, highest, deltas)
+        return connected_dots(interval, lowest, highest, deltas)
 
     directions = [AdjacencyType.REMOVE] if rate == 1 else [AdjacencyType.REMOVE, AdjacencyType.ADD]
     return PrivacyLossDistribution(*map(masses, directions)), sum(points)

@@ -30,6 +30,7 @@ from scipy.special import ndtr
 
 from bayesdp import validation
 from bayesdp.guarantees.bounded_pld import PLD_ROUND_OFF
+from bayesdp.guarantees.pld_arrays import least_epsilon, self_composed
 from bayesdp.guarantees.worst_case import WorstCase, worst_case_of
 from bayesdp.validation import FloatArray, refuse
 
@@ -84,7 +85,7 @@ def _pld(noise: float, per_epoch: int, epochs: int, delta: float) -> float | Non
     if spread**2 / 2 + _BEYOND * spread > 25:  # the largest W is more than the grid can hold
         return None
     pld: Any = PrivacyLossDistribution(_losses_in(spread, per_epoch), _losses_out(spread, per_epoch))
-    found = float(pld.self_compose(epochs).get_epsilon_for_delta(delta - PLD_ROUND_OFF))
+    found = least_epsilon(self_composed(pld, epochs), delta - PLD_ROUND_OFF)
     return max(0.0, found) if math.isfinite(found) else None
 
 

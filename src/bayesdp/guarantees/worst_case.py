@@ -328,9 +328,8 @@ def _gaussian(steps_taken: Sequence[RepeatedStep], delta: float) -> float | None
 def _quiet() -> Generator[None]:
     """Silence the log lines that dp-accounting writes whenever it skips a fractional order."""
     logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    before, logger.disabled = logger.disabled, True  # a level would clear what all loggers of the process keep
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.disabled = before

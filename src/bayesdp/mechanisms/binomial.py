@@ -34,3 +34,11 @@ def log_binomial(k: NDArray[np.int_], trials: int, rate: float) -> FloatArray:
     """
     known = _all_log_binomial(trials, rate)
     return np.where(k <= trials, known[np.minimum(k, trials)], -np.inf)
+
+
+def log_binomials(k: NDArray[np.int_], trials: NDArray[np.int_], rate: float) -> FloatArray:
+    """Return log Bin(k; trials, rate) for arrays that broadcast, 0 <= k <= trials; as ``log_binomial``, bit for bit."""
+    factorials = _log_factorials(1 << (int(trials.max()) + 1).bit_length())
+    value = factorials[trials] - factorials[k] - factorials[trials - k]
+    value = value + (k * np.log(np.longdouble(rate)) + (trials - k) * np.log1p(-np.longdouble(rate)))
+    return value.astype(np.float64)

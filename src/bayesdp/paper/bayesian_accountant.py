@@ -129,14 +129,16 @@ class BayesianAccountant:
         """Return the cost of a step [L] from every sample at every order, and its ceiling [L], that of the bound."""
         # Excess e^x - 1 rather than e^x: the estimators are shift-equivariant, and tiny costs keep their digits.
         moments = _log_moments(mechanism, exposure, self.lambdas)
-        excess = log_expm1(self.total_steps * moments)
+        with np.errstate(over="ignore"):
+            excess = log_expm1(self.total_steps * moments)
         ceiling, cap = np.full(len(self.lambdas), np.inf), None
         if bound is not None:
             reference = [bound] if np.ndim(bound) == 0 else bound
             ceiling = mechanism.log_moment(reference, self.lambdas).max(axis=0)
             if (moments.max(axis=0, initial=0.0) > ceiling * (1 + 1e-9)).any():
                 raise refuse("bound", bound, "an exposure that no sampled exposure exceeds")
-            cap = None if self.as_published else log_expm1(self.total_steps * ceiling)
+            with np.errstate(over="ignore"):
+                cap = None if self.as_published else log_expm1(self.total_steps * ceiling)
         log_upper = self.estimator.log_upper(excess, cap)
         return log1p_exp(log_upper) / self.total_steps, ceiling
 
@@ -226,6 +228,7 @@ class BayesianAccountant:
         Model-based, on average over the population, in both directions; marked private unless ``audit``. Where the
         largest order is the best, a note says so instead of a warning. Raises InvalidInputError as ``epsilon`` does.
         """
+        delta = validation.probability("delta", delta)
         epsilon, notes = self._noted_epsilon(delta)
         label = "Bayesian accountant" + (", as published" if self.as_published else "")
         everyone = Claim(

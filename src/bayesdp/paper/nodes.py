@@ -74,7 +74,8 @@ class Nodes:
         """Return kappa and log F at an exposure, the clip bound, [L] each."""
         if exposure not in self._bounds:
             kappa = self._mechanism.log_moment([exposure], self._lambdas)[0]
-            self._bounds[exposure] = kappa, log_expm1(self._total_steps * kappa)
+            with np.errstate(over="ignore"):
+                self._bounds[exposure] = kappa, log_expm1(self._total_steps * kappa)
             if len(self._bounds) > _BOUNDS:
                 self._bounds.popitem(last=False)
         return self._bounds[exposure]
@@ -119,7 +120,8 @@ class Nodes:
         if key not in self._chunks:
             nodes = np.arange(number * _CHUNK, (number + 1) * _CHUNK, dtype=np.int64)
             e = np.sqrt(node_values(bits, nodes)) * (1 + 2.0**-50)  # the root may round down
-            self._chunks[key] = self._total_steps * self._mechanism.log_moment(e, self._lambdas)
+            with np.errstate(over="ignore"):
+                self._chunks[key] = self._total_steps * self._mechanism.log_moment(e, self._lambdas)
             if len(self._chunks) > 1 and len(self._chunks) * _CHUNK * len(self._lambdas) > _REMEMBERED:
                 self._chunks.popitem(last=False)
         self._chunks.move_to_end(key)

@@ -74,7 +74,7 @@ class ComposedLosses:
             beyond = np.exp(np.min(above - lambdas * (self._end * self._interval), axis=1))
         lost = -np.expm1(counts @ np.log1p(-losses.lost))
         rounding = _ROUND_OFF * (1 + coefficients[kept].sum()) * (1 + counts.sum(axis=1))
-        self.error: FloatArray = beyond + lost + left_out + rounding
+        self.error: FloatArray = np.minimum(beyond + lost + left_out + rounding, 1.0)
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return upper bounds of delta at ``epsilons`` [G], [n, G]; between grid points, by a chord in e^epsilon."""

@@ -173,11 +173,23 @@ def _loss(rate: FloatArray, exposure: FloatArray, output: FloatArray) -> FloatAr
 
 def _output(rate: FloatArray, exposure: FloatArray, loss: FloatArray) -> FloatArray:
     """Return the output x that has each loss; -infinity below the least loss, log(1-q)."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        small = np.log1p(np.maximum(np.expm1(np.minimum(loss, 1.0)) / rate, -1.0))
-        large = loss - np.log(rate) + np.log1p(-(1 - rate) * np.exp(-loss))
-    power = np.where(rate == 1, loss, np.where(loss < 1.0, small, large))
+    power = loss.copy()  # without sampling
+    sampled = rate < 1
+    for here, inverse in ((sampled & (loss < 1.0), _small_power), (sampled & (loss >= 1.0), _large_power)):
+        if here.all():
+            power = inverse(rate, loss)
+        elif here.any():
+            power[here] = inverse(rate[here], loss[here])
     return power / exposure + exposure / 2
+
+
+def _small_power(rate: FloatArray, loss: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.log1p(np.maximum(np.expm1(loss) / rate, -1.0))
+
+
+def _large_power(rate: FloatArray, loss: FloatArray) -> FloatArray:
+    return loss - np.log(rate) + np.log1p(-(1 - rate) * np.exp(-loss))
 
 
 def mass_between(output: FloatArray) -> FloatArray:
