@@ -18,7 +18,7 @@ from bayesdp import validation
 from bayesdp.validation import FloatArray
 
 _AT_ONCE = 1 << 18  # values of noise that are made together: temporary arrays stay small
-Purpose = Literal["noise", "batch", "mask", "posterior"]
+Purpose = Literal["noise", "batch", "mask", "posterior", "trials"]
 """What random bytes are for; each purpose has a stream of its own."""
 
 
@@ -54,7 +54,7 @@ class Seeded:
     """
 
     reproducible = True
-    _PURPOSES = ("noise", "batch", "mask", "posterior")
+    _PURPOSES = ("noise", "batch", "mask", "posterior", "trials")
 
     def __init__(self, seed: int) -> None:
         self.seed = validation.count("seed", seed, minimum=0)
@@ -113,3 +113,9 @@ def random_mask(randomness: Randomness, shape: Sequence[int], share: float, *, s
     """
     draws = np.frombuffer(randomness.bytes(4 * math.prod(shape), step=step, purpose="mask"), dtype="<u4")
     return (draws < share * 2.0**32).reshape(shape)
+
+
+def uniform(randomness: Randomness, *, step: int, part: int = 0) -> float:
+    """Draw a number from [0, 1), a multiple of 2^-53: for the number of trials, and for the settings of each."""
+    [draw] = np.frombuffer(randomness.bytes(8, step=step, purpose="trials", part=part), dtype="<u8")
+    return float(int(draw) >> 11) * 2.0**-53

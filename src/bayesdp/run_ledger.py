@@ -16,7 +16,9 @@ from bayesdp.claims.order_layout import plan_settings
 from bayesdp.claims.plan import Plan, declared_plan
 from bayesdp.claims.request import DEFAULT_SHARES
 from bayesdp.claims.rounding import rounding_added
+from bayesdp.claims.selected import declared_selection
 from bayesdp.claims.tables import html_table
+from bayesdp.guarantees.selection import Selection
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, composed_file, locked, new_settings
 from bayesdp.mechanisms.gaussian import RepeatedStep
@@ -62,6 +64,7 @@ class Ledger(StoredLedger):
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
         budget: Budget | None = None,
+        selection: Selection | None = None,
         audit_used_for: str | None = None,
         training_records: int | None = None,
         unit: str = "row",
@@ -76,6 +79,7 @@ class Ledger(StoredLedger):
             gate=_declared_text("gate", gate, Gate),
             **plan_settings(plan),
             budget=_declared_text("budget", budget, Budget),
+            selection=_declared_text("selection", selection, Selection),
             audit_used_for=audit_used_for,
             training_records=training_records,
             unit=unit,
@@ -95,6 +99,7 @@ class Ledger(StoredLedger):
         gate: Gate | None = None,
         plan: Plan | Sequence[Plan] | None = None,
         budget: Budget | None = None,
+        selection: Selection | None = None,
         audit_used_for: str | None = None,
         training_records: int | None = None,
         unit: str = "row",
@@ -115,6 +120,8 @@ class Ledger(StoredLedger):
                 for everyone is then that of the plan, proved whenever the run ends and however that was decided.
             budget: The epsilon for everyone that the run may spend, at a delta. It is then the claim for everyone,
                 proved however steps and settings were chosen, as long as the steps keep it; see ``StopWhen``.
+            selection: States that the run is to be the best of a random number of runs, chosen by their scores. Claims
+                then cover the choice: see ``Selection`` for what that takes. It needs a plan.
             audit_used_for: What the audit records were used for besides the audit, in words: "learning rate and number
                 of steps". Whatever rests on them being a fresh sample is then an estimate, everywhere, and says why.
             training_records: How many records are trained on, if that may be known to everyone; the statement names it.
@@ -135,6 +142,7 @@ class Ledger(StoredLedger):
             gate=_declared_text("gate", gate, Gate),
             **plan_settings(plan),
             budget=_declared_text("budget", budget, Budget),
+            selection=_declared_text("selection", selection, Selection),
             audit_used_for=audit_used_for,
             training_records=training_records,
             unit=unit,
@@ -151,6 +159,11 @@ class Ledger(StoredLedger):
     def budget(self) -> Budget | None:
         """The budget that was declared before the run; None if there is none."""
         return declared_budget(self)
+
+    @property
+    def selection(self) -> Selection | None:
+        """The selection that the run may come from, as it was declared before the run; None if there was none."""
+        return declared_selection(self)
 
     @property
     def gate(self) -> Gate | None:
@@ -170,9 +183,12 @@ class Ledger(StoredLedger):
         epsilon is infinite, with a reason, if a step had no clip bound.
 
         ``more``, (noise multiplier, sampling rate, steps), asks what it would be after further steps; nothing is
-        recorded. Raises InvalidInputError for a delta that is not strictly between 0 and 1.
+        recorded. Raises InvalidInputError for a delta that is not strictly between 0 and 1, and for ``more`` steps of a
+        run that may be chosen among others: what choosing costs is known for its plan.
         """
         delta = validation.probability("delta", delta)
+        if more is not None and self.declared_selection is not None:
+            raise refuse("more", more, "None: the run may be chosen among others, and these have the same plan")
         return guaranteed_worst_case(self, delta) if more is None else ledger_worst_case(self, delta, more)
 
     @locked
@@ -268,14 +284,15 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
     Raises:
         InvalidInputError: For fewer than two ledgers, and for runs on data of different names: these may be different
             people, and runs on disjoint data cannot be composed in this version.
-        LedgerError: If a run is given twice, if a ledger was closed, or if there is a file at ``path`` already.
+        LedgerError: If a run is given twice or was chosen among others (``selection``), if a ledger was
+            closed, or if there is a file at ``path`` already.
         StorageError: If the new file cannot be written.
     """
     return Ledger.from_file(composed_file(ledgers, path))
 
 
-def _declared_text(name: str, declared: Any, kind: type[Gate] | type[Budget]) -> str | None:
-    """Return a gate or budget as text, None for none; raise InvalidInputError for anything else."""
+def _declared_text(name: str, declared: Any, kind: type[Gate] | type[Budget] | type[Selection]) -> str | None:
+    """Return a gate, budget or selection as text, None for none; raise InvalidInputError for anything else."""
     if declared is not None and not isinstance(declared, kind):
         raise refuse(name, declared, f"a {kind.__name__}")
     return None if declared is None else declared.to_json()

@@ -22,10 +22,11 @@ class InvalidInputError(ValueError):
 
 def refuse(name: str, value: object, expected: str) -> InvalidInputError:
     """Return, for the caller to raise, the error ``name=value: expected {expected}.``, long values shortened."""
-    return InvalidInputError(f"{name}={_brief(value)}: expected {expected}.")
+    return InvalidInputError(f"{name}={brief(value)}: expected {expected}.")
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
+    """Return the repr of a value on one line of at most 80 characters, as messages quote it."""
     if isinstance(value, float):  # also a NumPy float, whose own repr is np.float64(...)
         return repr(float(value))
     try:

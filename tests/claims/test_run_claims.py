@@ -24,7 +24,7 @@ STEP = {"noise_std": 6.0, "sample_rate": 4096 / 60000, "clip": 1.0}
 @pytest.fixture(scope="module")
 def run() -> Ledger:
     ledger = Ledger(audit_groups=["north"] * 400 + ["south"] * 80 + ["sea"] * 20)
-    for norms in spread(500, seed=0, steps=60):
+    for norms in spread(500, seed=0, steps=20):
         ledger.step(**STEP, audit=norms, batch=norms[:40])
     return ledger
 

@@ -1,7 +1,7 @@
 """Stopping in time, for a worst case and for a gate."""
 
 from bisect import bisect
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 import pytest
@@ -184,16 +184,16 @@ def test_several_steps_at_once() -> None:
 
 
 def test_a_question_takes_no_longer_after_many_steps() -> None:
-    """Settings that change at every step; the filter is asked before each."""
+    """Settings that change at every step; the filter is asked before each. By processor time: others may compute."""
     ledger = Ledger(budget=Budget(epsilon=1000.0))
     budget, seconds = StopWhen(ledger), []
-    for number in range(3000):
-        step = {"noise_std": 3.0 + 1e-3 * number, "sample_rate": 0.01, "clip": 1.0}
-        started = perf_counter()
+    for number in range(1500):
+        step = {"noise_std": 3.0 + 2e-3 * number, "sample_rate": 0.01, "clip": 1.0}
+        started = thread_time()
         assert budget.allows(**step)
-        seconds.append(perf_counter() - started)
+        seconds.append(thread_time() - started)
         ledger.step(**step)
-    assert np.median(seconds[-500:]) < 3 * np.median(seconds[500:1000]) + 1e-4
+    assert np.median(seconds[-200:]) < 3 * np.median(seconds[200:400]) + 1e-4
 
 
 def test_a_declared_budget_needs_no_epsilon_and_is_kept_beside_a_larger_one() -> None:

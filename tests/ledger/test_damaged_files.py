@@ -16,6 +16,19 @@ def test_damaged_files_are_refused_or_say_the_same(tmp_path):
     assert all(outcome.counts[f"to {way}: {said}"] for way in ("read", "write") for said in ("refused", "identical"))
 
 
+def test_bytes_that_are_no_text_are_not_quoted(tmp_path):
+    """SQLite quotes all of the text that it cannot decode, line ends and all, as the fuzzer found."""
+    path = tmp_path / "run.ledger"
+    Ledger.create(path, metadata={"notes": "a disk that is full of lines " * 40}).close()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"full of", b"fu\nl\xff\xfe "))
+    with pytest.raises(LedgerError) as refusal:
+        Ledger.open(path, write=False)
+    said = str(refusal.value)
+    assert said.endswith("is damaged: text in it cannot be read.")
+    assert "\n" not in said
+
+
 @pytest.mark.slow
 def test_damaged_files_are_refused_or_say_the_same_at_length(tmp_path):
     assert mutation_storm(tmp_path, 1000, seed=2).failures == []

@@ -10,7 +10,7 @@ from bayesdp.formatting import round_up
 from bayesdp.report import write_report
 from bayesdp.report.contents import report_contents
 from bayesdp.report.page import render
-from command_line import run_program
+from warm_programs import run_warm
 
 STEP = {"noise_std": 4.0, "sample_rate": 0.1, "clip": 1.0}
 
@@ -85,7 +85,7 @@ def test_the_page_shows_the_fingerprint_of_the_file(tmp_path):
     assert f"must be {digest}" in page.read_text()
     assert "sha256sum &#39;my model.bin&#39;" in page.read_text()
     assert "--model &#39;my model.bin&#39;" in page.read_text()
-    again = run_program("report", path, "--model", model, "-o", tmp_path / "again.html")
+    again = run_warm("report", path, "--model", model, "-o", tmp_path / "again.html")
     assert again.returncode == 0
     assert (tmp_path / "again.html").read_text() == page.read_text()
 
@@ -93,7 +93,7 @@ def test_the_page_shows_the_fingerprint_of_the_file(tmp_path):
 def test_a_model_that_is_not_there_is_refused_in_one_line(tmp_path):
     with Ledger.create(tmp_path / "run.ledger") as ledger:
         ledger.step(**STEP)
-    result = run_program("report", "run.ledger", "--model", "nowhere.bin", "-o", "report.html", cwd=tmp_path)
+    result = run_warm("report", "run.ledger", "--model", "nowhere.bin", "-o", "report.html", cwd=tmp_path)
     assert result.returncode == 2
     expected = "expected a file that can be read (No such file or directory)"
     assert result.stderr == f"bayesdp: model='nowhere.bin': {expected}.\n"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bayesdp import Ledger
-from command_line import run, run_program
+from command_line import run
+from warm_programs import run_warm
 
 STEP = {"noise_std": 2.0, "sample_rate": 0.1, "clip": 1.0}
 
@@ -60,7 +61,7 @@ def test_it_passes_in_a_process_of_its_own(tmp_path):
     with Ledger.create(tmp_path / "run.ledger") as ledger:
         take_steps(ledger)
         ledger.report(tmp_path / "report.html")
-    assert run_program(*printed_command(tmp_path / "report.html"), cwd=tmp_path).returncode == 0
+    assert run_warm(*printed_command(tmp_path / "report.html"), cwd=tmp_path).returncode == 0
 
 
 def test_another_ledger_under_the_name_is_blamed(tmp_path):

@@ -11,10 +11,12 @@ from bayesdp.claims.claim import Claim
 from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.gate import UNSEEN
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
+from bayesdp.claims.selected import CHOSEN, selected_bound, selected_worst_case
 from bayesdp.claims.shares import NOT_USED, SAMPLED
 from bayesdp.claims.spending import BudgetBound, Spending
 from bayesdp.formatting import round_up
 from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_of_many
+from bayesdp.guarantees.selection import SelectedBound
 from bayesdp.guarantees.trade_off import Guarantee
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
@@ -27,6 +29,7 @@ _FOR_SHARES = _FOR_AVERAGES | {"shares"}
 """What caveats must weaken to turn a claim into an estimate. The gate is a claim about an average."""
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
+LEFT_PLAN = "the run was chosen among others and left its plan, for which alone it is known what choosing costs"
 UNCLIPPED = "a step without a clip bound has no worst case"
 
 
@@ -41,6 +44,8 @@ def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
     """
     declared = [] if ledger.training_records is None else ["records-public"]
     caveats = [CAVEATS[name] for name in dict.fromkeys([*declared, *ledger.history.caveats])]
+    if ledger.declared_selection is not None:
+        caveats.append(Caveat(CHOSEN, "nothing"))
     if ledger.audit_used_for is not None:
         text = f"the audit records were drawn from the population and were used for: {ledger.audit_used_for}"
         caveats.append(Caveat(text, "audit", contradicts=(SAMPLED, NOT_USED, *UNSEEN)))
@@ -54,17 +59,17 @@ def ledger_worst_case(ledger: StoredLedger, delta: float, more: RepeatedStep | N
     """
     history = ledger.history
     if not history.clipped:
-        worst = WorstCase(
-            epsilon=math.inf,
-            delta=delta,
-            accountant="RDP",
-            rdp_epsilon=math.inf,
-            pld_epsilon=None,
-            reason=UNCLIPPED,
-        )
+        worst = _nothing(delta, UNCLIPPED)
     else:
         worst = worst_case_of_many(history.repeated_steps(MOST_SETTINGS, more), delta)
     return _with_caveats(worst, ledger)
+
+
+def _nothing(delta: float, reason: str) -> WorstCase:
+    infinite = math.inf
+    return WorstCase(
+        epsilon=infinite, delta=delta, accountant="RDP", rdp_epsilon=infinite, pld_epsilon=None, reason=reason
+    )
 
 
 def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
@@ -74,7 +79,8 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
     declared budget that its steps have kept, it is the budget, however they were chosen. With both it is the smaller,
     and both must have been kept: whoever may choose, by looking, to break one of them and still have the other would
     need up to twice delta (docs/theory.md). In all other cases it is that of the steps taken, which is proved only if
-    nobody chose them by looking at results.
+    nobody chose them by looking at results. A run that was chosen among others has the worst case of the choice, and
+    none if it left its plan.
     """
     plan, spending = declared_plan(ledger), _declared_spending(ledger)
     broken: list[str] = []
@@ -82,6 +88,10 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
         broken.append(f"The run left its plan: {departure}.")
     if spending is not None and not spending.kept:
         broken.append(f"The run exceeded its budget at step {spending.exceeded}.")
+    if plan is not None and (selected := selected_bound(ledger)) is not None:
+        return _with_caveats(
+            _nothing(delta, LEFT_PLAN) if broken else selected_worst_case(plan, selected, delta), ledger
+        )
     guaranteed: list[WorstCase] = []
     if plan is not None and not broken:
         basis = f"the plan of {plan.steps} steps"
@@ -131,13 +141,18 @@ def kept_budget(ledger: StoredLedger) -> Spending | None:
     return spending if spending is not None and spending.kept else None
 
 
-def guaranteed_clip_bound(ledger: StoredLedger, taken: ClipBound | None) -> ClipBound | BudgetBound | None:
+def guaranteed_clip_bound(
+    ledger: StoredLedger, taken: ClipBound | None
+) -> ClipBound | BudgetBound | SelectedBound | None:
     """Return the bound that belongs to ``guaranteed_worst_case``; ``taken`` is that of the steps in the ledger.
 
     It is that of the whole plan if the run has kept to one, that of a declared budget if its steps have kept it (with
-    both, the one with the smaller epsilon at the delta of the budget), otherwise ``taken``.
+    both, the one with the smaller epsilon at the delta of the budget), otherwise ``taken``. For a run that was chosen
+    among others it is that of the choice; None if the run left its plan.
     """
     plan, spending = kept_plan(ledger), kept_budget(ledger)
+    if (selected := selected_bound(ledger)) is not None:
+        return None if plan is None else selected
     of_plan = None if plan is None else ClipBound.of(plan.repeated_steps())
     if spending is None:
         return taken if of_plan is None else of_plan

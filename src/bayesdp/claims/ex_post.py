@@ -18,6 +18,7 @@ import math
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray
@@ -26,6 +27,7 @@ Form = Literal["hockey-stick", "markov"]
 FORMS: tuple[Form, ...] = ("hockey-stick", "markov")
 """The forms of an ex-post bound; the first is the default."""
 _MOST_ITERATIONS = 60  # usually five are enough; stopping early leaves epsilon too large, never too small
+_NEAR = 2.0**-46  # of a root: how far Newton's method may be from it before the bisection takes over
 
 
 def ex_post_epsilons(costs: FloatArray, delta: float, mixture: OrderMixture, form: Form = "hockey-stick") -> FloatArray:
@@ -40,7 +42,8 @@ def hockey_stick_epsilons(costs: FloatArray, delta: float, mixture: OrderMixture
     """Return each record's epsilon in the form of differential privacy, [m].
 
     It suffices that (1 - e^{epsilon - L})_+ <= delta M(L) for all L. So epsilon = max_L [L + log(1 - delta M(L))],
-    which is concave in L: its derivative vanishes where delta (M + M') = 1, and that is found by bisection.
+    which is concave in L: its derivative vanishes where delta (M + M') = 1, and that is found by Newton's method and,
+    to neighbouring floats, by bisection.
     """
     orders = mixture.lambdas
     exponents: FloatArray = np.log(mixture.weights) + math.log(delta) - costs
@@ -50,17 +53,42 @@ def hockey_stick_epsilons(costs: FloatArray, delta: float, mixture: OrderMixture
     high = np.where(finite, high, 0.0)
     low: FloatArray = high - (2.0 + math.log(2.0 * len(orders) * (1 + orders[-1]))) / orders[0]  # delta (M + M') < 1
     usable = np.where(finite[:, None], exponents, -np.inf)
+    near = _where_derivative_vanishes(usable, orders, high, finite)
+    _narrow(usable, orders, low, high, near + _NEAR * np.abs(near))
+    _narrow(usable, orders, low, high, near - _NEAR * np.abs(near))
     for _ in range(100):
-        middle = (low + high) / 2
-        if ((middle <= low) | (middle >= high)).all():  # neighbouring floats
+        if not _narrow(usable, orders, low, high, (low + high) / 2):  # neighbouring floats
             break
-        terms = np.exp(usable + orders * middle[:, None])
-        beyond = terms @ (1 + orders) >= 1
-        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
     mixed = np.exp(usable + orders * low[:, None]).sum(axis=1)
     # At the upper end of the bracket L is larger and the mixture at its lower end smaller: above the maximum.
     largest = np.maximum(high + np.log1p(-mixed), 0.0) * (1 + 2.0**-40) + 2.0**-50
     return np.where((costs == 0).all(axis=1), 0.0, np.where(finite, largest, np.inf))
+
+
+def _where_derivative_vanishes(
+    exponents: FloatArray, orders: FloatArray, start: FloatArray, finite: NDArray[np.bool_]
+) -> FloatArray:
+    """Return about the L at which delta (M + M') = 1, [m]: Newton's method on its logarithm, which is convex."""
+    near, going = start.copy(), np.flatnonzero(finite)
+    weighted = exponents + np.log1p(orders)
+    for _ in range(_MOST_ITERATIONS):
+        value, slope = _log_mixture(weighted[going], orders, near[going])
+        step = value / slope
+        near[going] -= step
+        going = going[np.abs(step) > _NEAR * np.abs(near[going])]
+        if not len(going):
+            break
+    return near
+
+
+def _narrow(exponents: FloatArray, orders: FloatArray, low: FloatArray, high: FloatArray, at: FloatArray) -> bool:
+    """Move an end of each search to ``at`` if that lies between its ends; False if none does."""
+    inside = np.flatnonzero((low < at) & (at < high))
+    terms = np.exp(exponents[inside] + orders * at[inside, None])
+    beyond = terms @ (1 + orders) >= 1
+    high[inside[beyond]] = at[inside[beyond]]
+    low[inside[~beyond]] = at[inside[~beyond]]
+    return len(inside) > 0
 
 
 def markov_epsilons(costs: FloatArray, delta: float, mixture: OrderMixture) -> FloatArray:

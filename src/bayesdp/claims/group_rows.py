@@ -11,13 +11,14 @@ from bayesdp import properties
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.spending import BudgetBound
 from bayesdp.guarantees.clip_bound import ClipBound
+from bayesdp.guarantees.selection import SelectedBound
 from bayesdp.guarantees.several_rows import rows_bound
 
 _EPSILONS = np.geomspace(1, 1024, 2000)  # epsilons of one row, as multiples of its worst case
 _LEAST_DELTA = 1e-11  # below this delta profiles are no better than Rényi divergences
 
 
-def rows_claim(clip_bound: ClipBound | BudgetBound | None, everyone: Claim, rows: int) -> Claim:
+def rows_claim(clip_bound: ClipBound | BudgetBound | SelectedBound | None, everyone: Claim, rows: int) -> Claim:
     """Return the claim for everyone with up to ``rows`` rows, at the same delta as ``everyone``.
 
     The smaller of ``rows_bound`` and, where that has no privacy loss distribution and is not exact, group privacy; both
@@ -46,7 +47,7 @@ def rows_claim(clip_bound: ClipBound | BudgetBound | None, everyone: Claim, rows
     return claim
 
 
-def _group_privacy(clip_bound: ClipBound | BudgetBound, everyone: Claim, rows: int) -> float:
+def _group_privacy(clip_bound: ClipBound | BudgetBound | SelectedBound, everyone: Claim, rows: int) -> float:
     """Return what group privacy gives at the best epsilon for a single row; infinite if it gives nothing.
 
     A single row satisfies (epsilon, delta(epsilon))-DP for every epsilon. The result uses the smallest epsilon of a

@@ -16,11 +16,12 @@ from bayesdp.claims.claim import NO_BETTER, Claim
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.risk import RunRisk
+from bayesdp.claims.run_facts import RunFacts
+from bayesdp.claims.selected import SelectionFigures
 from bayesdp.claims.shares import FIXED_NORMS, NOT_USED, SAMPLED, ShareClaims
 from bayesdp.claims.skipped_steps import price_of_skipped_steps
 from bayesdp.formatting import confidence, guesses, listed, percent, round_up
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import StoredLedger
 
 NO_AUDIT_SET = "there is no audit set, so nothing can be said about typical people."
 SEEDED = (
@@ -28,32 +29,6 @@ SEEDED = (
     "can subtract the noise, and for them nothing below holds."
 )
 _MANY = {"row": "rows", "person": "people"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """What a statement needs to know of a run besides its claims; all of it public."""
-
-    steps: int
-    training_records: int | None
-    unit: str
-    audit_records: int
-    audit_used_for: str | None
-    seeded: bool
-    notes: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(ledger: StoredLedger) -> RunFacts:
-        """Read the facts from the ledger of the run."""
-        return RunFacts(
-            steps=ledger.steps,
-            training_records=ledger.training_records,
-            unit=ledger.unit,
-            audit_records=ledger.audit_records,
-            audit_used_for=ledger.audit_used_for,
-            seeded="seeded" in ledger.history.caveats,
-            notes=tuple(ledger.notes),
-        )
 
 
 class Summarised(Protocol):
@@ -76,6 +51,8 @@ class Summarised(Protocol):
     @property
     def gate(self) -> tuple[Claim, ...]: ...
     @property
+    def selection(self) -> SelectionFigures | None: ...
+    @property
     def advice(self) -> str | None: ...
     @property
     def facts(self) -> RunFacts: ...
@@ -97,6 +74,7 @@ class Overview:
         trained: Steps, records, delta and unit.
         everyone: What is guaranteed to everyone, or why nothing is.
         guessing: The same in natural frequencies; None if nothing is guaranteed.
+        tuning: What choosing the run among others cost, which is part of the guarantee; None if it was not chosen.
         anytime: What holds for this run however its steps were chosen; None where a plan or budget covers that.
         members: What is sure, in the run that took place, for the people trained on; None without an audit set.
         left_out: The same for people like those in the audit set, who were left out; why there is nothing without one.
@@ -113,6 +91,7 @@ class Overview:
     trained: str
     everyone: str
     guessing: str | None
+    tuning: str | None
     anytime: str | None
     members: str | None
     left_out: str
@@ -130,6 +109,7 @@ class Overview:
             ("Advice", self.advice),
             ("Trained", self.trained),
             ("Guarantee for everyone", guarantee),
+            ("Tuning", self.tuning),
             ("This run, people whose data was used", self.members),
             ("This run, people whose data was not used", self.left_out),
             ("Estimated, not guaranteed", self.estimate),
@@ -165,6 +145,7 @@ def overview(claims: Summarised) -> Overview:
         trained=_trained(facts, everyone.delta),
         everyone=_everyone(everyone, claims.worst_case.basis, facts),
         guessing=_guessing(claims),
+        tuning=None if claims.selection is None else claims.selection.statement(),
         anytime=_anytime(claims.anytime),
         members=_members(claims) if claims.members else None,
         left_out=_left_out(claims) if facts.audit_records else NO_AUDIT_SET,
@@ -287,10 +268,10 @@ def _several_rows(claims: Summarised) -> str | None:
 
 def _not_covered(claims: Summarised) -> list[str]:
     facts = claims.facts
+    choices = "choosing settings or the best of several models" if claims.selection is None else "other choices by it"
     return [
         *(["people with more than one row"] if facts.unit == "row" and claims.for_rows is None else []),
-        "other uses of the same data: choosing settings or the best of several models, means or vocabularies taken "
-        "from it",
+        f"other uses of the same data: {choices}, means or vocabularies taken from it",
         *([f"the {facts.audit_records:,} audit people, on whom privacy was measured"] if facts.audit_records else []),
         "what the model teaches about people in general, whether or not their data was used",
     ]

@@ -10,6 +10,7 @@ import numpy as np
 from bayesdp.claims.epsilon_walk import walk
 from bayesdp.claims.everyone import ledger_clip_bound
 from bayesdp.claims.ex_post import Form, ex_post_epsilons
+from bayesdp.claims.selected import SelectionPrice
 from bayesdp.claims.step_kinds import exposure_counts
 from bayesdp.guarantees.clip_bound import CLIP_BOUND_LAMBDAS
 from bayesdp.guarantees.trade_off import RecordRisks, gaussian_risks, profile_risks
@@ -30,7 +31,9 @@ class RecordFigures:
     """Costs and profiles of the m audit records of a ledger at one delta; computed on first use and then kept.
 
     All figures err upwards: exposures are rounded up in the ledger and again to kinds of steps, and profiles are
-    rounded up. ``worst_case`` is the epsilon for everyone, which caps the estimates and starts the walk.
+    rounded up. ``worst_case`` is the epsilon for everyone, which caps the estimates and starts the walk. Epsilons of a
+    run that was chosen among others include what the choice costs (``SelectionPrice``); costs, and profiles other than
+    epsilons, are those of the run alone.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class RecordFigures:
         self.delta = delta
         self._form: Form = form
         self.clip_bound = ledger_clip_bound(ledger)
+        self._price = SelectionPrice.of(ledger)
         self.walk = walk(worst_case)
         self.worst_case = worst_case
         "Epsilon for everyone at delta."
@@ -71,7 +75,8 @@ class RecordFigures:
 
     def ex_post_from(self, costs: FloatArray, delta: float) -> FloatArray:
         """Return ex-post epsilons [m] from costs [m, L] that records had at some step, at the mixture's orders."""
-        return ex_post_epsilons(costs, delta, self._ledger.mixture, self._form)
+        at = delta / self._price.mean
+        return ex_post_epsilons(costs, at, self._ledger.mixture, self._form) + self._price.log_ratio
 
     def ex_post_if_always_audited(self) -> FloatArray | None:
         """Return about what ``ex_post`` would be, [m], had norms been computed at every step; None if they were.
@@ -96,8 +101,8 @@ class RecordFigures:
     @cached_property
     def ex_post_in(self) -> FloatArray:
         """The ex-post epsilon that every audit record would have, [m], had it been in the data: hockey-stick form."""
-        mixture = self._ledger.mixture_in
-        return ex_post_epsilons(self.mixture_costs(mixture), self.delta, mixture)
+        mixture, at = self._ledger.mixture_in, self.delta / self._price.mean
+        return ex_post_epsilons(self.mixture_costs(mixture), at, mixture) + self._price.log_ratio
 
     @cached_property
     def costs_out(self) -> FloatArray:
@@ -107,6 +112,8 @@ class RecordFigures:
     @cached_property
     def estimates(self) -> FloatArray:
         """The epsilon of every audit record, [m], as if its exposures had been fixed before the run."""
+        if self._price.mean > 1:
+            return np.minimum(self.estimates_at([self.delta])[:, 0], self.worst_case)
         renyi = record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, self.delta)
         return np.minimum(np.minimum(self._first[0], renyi), self.worst_case)
 
@@ -115,13 +122,14 @@ class RecordFigures:
 
         They are computed together on a coarser grid, which makes them slightly larger.
         """
+        deltas = [delta / self._price.mean for delta in deltas]
         renyi = np.stack([record_epsilons(self.costs, CLIP_BOUND_LAMBDAS, delta) for delta in deltas], axis=1)
         if self.unsampled:
             epsilons = np.stack([gaussian_epsilon(self._exposures, delta) for delta in deltas], axis=1)
         else:
             coarser = self._precision or Precision(grid=_COARSER_GRID)
             epsilons = profiles(self._counts, deltas, precision=coarser).epsilon
-        return np.minimum(epsilons, renyi)
+        return np.minimum(epsilons, renyi) + self._price.log_ratio
 
     @property
     def method(self) -> str:

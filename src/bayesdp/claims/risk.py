@@ -132,6 +132,10 @@ class RunRisk:
         known = ", ".join(repr(claim.share) for claim in self.shares) or NO_AUDIT
         raise refuse("share", share, f"one of the requested shares: {known}")
 
+    def withheld(self, reason: str) -> RunRisk:
+        """Return the risk of everyone alone, with the reason why there are no figures for shares."""
+        return RunRisk(self.everyone, tuple(replace(claim, risk=None, reason=reason) for claim in self.shares))
+
     def all(self) -> list[RiskClaim]:
         """Return the claims as a new list, that for everyone first."""
         return [self.everyone, *self.shares]

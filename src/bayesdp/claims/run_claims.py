@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from bayesdp.claims.average import average_claim
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.clip_advice import clip_sentence
 from bayesdp.claims.everyone import (
+    LEFT_PLAN,
     anytime_claim,
     everyone_claim,
     guaranteed_clip_bound,
@@ -25,10 +27,12 @@ from bayesdp.claims.everyone import (
 from bayesdp.claims.gate import declared_gate
 from bayesdp.claims.group_rows import rows_claim
 from bayesdp.claims.members import level_claims, member_claims
-from bayesdp.claims.overview import Overview, RunFacts, overview
+from bayesdp.claims.overview import Overview, overview
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.request import ClaimRequest
 from bayesdp.claims.risk import RunRisk, run_risk
+from bayesdp.claims.run_facts import RunFacts
+from bayesdp.claims.selected import WITHHELD, SelectionFigures, selection_figures
 from bayesdp.claims.shares import RecordEpsilons, ShareClaims, share_claims
 from bayesdp.claims.statement import statement, to_markdown
 from bayesdp.claims.tables import html_table, markdown_table
@@ -66,6 +70,7 @@ class RunClaims(Sequence[Claim]):
         gate: The claims (record out, record in) of the gate that was declared before the run; empty without a gate.
         private: What was computed from training members; empty unless it was requested.
         risk: What an attacker gets: ``risk.everyone`` and ``risk.share(0.99)``, each a ``RiskClaim``.
+        selection: What was paid for choosing this run among others; None if it was not chosen.
         advice: What the audit set shows about the clip bound, in a sentence; None if there is nothing to advise.
         facts: Steps, records and unit of the run.
         request: What was asked for.
@@ -87,6 +92,7 @@ class RunClaims(Sequence[Claim]):
     gate: tuple[Claim, ...]
     private: tuple[Claim, ...]
     risk: RunRisk
+    selection: SelectionFigures | None
     advice: str | None = field(compare=False, repr=False)
     facts: RunFacts = field(compare=False, repr=False)
     request: ClaimRequest = field(compare=False, repr=False)
@@ -180,6 +186,8 @@ class RunClaims(Sequence[Claim]):
             values["levels"] = [_sure_figures(claim) for claim in self.levels]
         if self.groups:
             values["groups"] = {name: [_share_figures(pair) for pair in pairs] for name, pairs in self.groups.items()}
+        if self.selection is not None:
+            values["selection"] = asdict(self.selection)
         if self.left_out is not None:
             values["left_out"] = _figures(self.left_out)
         if self.for_rows is not None:
@@ -259,6 +267,8 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     guaranteed = guaranteed_clip_bound(ledger, figures.clip_bound)
     left_out = left_out_claim(guaranteed, everyone)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone, left_out) if records else ((), {})
+    if ledger.declared_selection is not None and math.isinf(worst.epsilon):
+        shares, groups = tuple(pair.without(LEFT_PLAN) for pair in shares), {}
     looks, plan = request.looks, kept_plan(ledger) if records else None
     members = member_claims(figures, guaranteed, tuple(request.shares), delta, everyone, looks) if records else ()
     planned = None if plan is None else ClipBound.of(plan.repeated_steps())
@@ -268,6 +278,9 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     risk = run_risk(
         figures, guaranteed, everyone, tuple(request.shares), gamma=risk_gamma, records=records, caveats=caveats
     )
+    selection = selection_figures(ledger, worst)
+    average = average_claim(figures, request, records, everyone)
+    paper = bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone)
     claims = RunClaims(
         worst_case=worst,
         everyone=everyone,
@@ -279,12 +292,13 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
         shares=shares,
         groups=groups,
         members=members,
-        levels=() if planned is None else level_claims(figures, planned, delta, everyone, looks),
-        average=average_claim(figures, request, records, everyone),
-        bayesian=bayesian.from_audit(figures, delta=delta, gamma=gamma, worst_case=everyone),
+        levels=() if planned is None or selection else level_claims(figures, planned, delta, everyone, looks),
+        average=average.without(WITHHELD) if selection else average,
+        bayesian=paper.without(WITHHELD) if selection else paper,
         gate=gate.claims(met=met, worst_case=everyone) if gate is not None else (),
-        private=batches,
-        risk=risk,
+        private=tuple(claim.without(WITHHELD) for claim in batches) if selection else batches,
+        risk=risk.withheld(WITHHELD) if selection else risk,
+        selection=selection,
         advice=clip_sentence(ledger, figures, risk_gamma),
         facts=RunFacts.of(ledger),
         request=request,

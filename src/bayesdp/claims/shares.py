@@ -61,6 +61,10 @@ class ShareClaims:
     ex_post: Claim
     estimate: Claim
 
+    def without(self, reason: str) -> ShareClaims:
+        """Return a pair that claims nothing, and says why."""
+        return ShareClaims(self.ex_post.without(reason), self.estimate.without(reason))
+
 
 def share_claims(
     epsilons: RecordEpsilons,

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Generator, Mapping
 from dataclasses import fields
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from urllib.parse import quote
 
@@ -43,6 +44,8 @@ DURABLE = ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
 # Deleted rows need not be overwritten: closing gives all free pages back. A short log keeps the files small.
 ECONOMY = ("secure_delete = OFF", "wal_autocheckpoint = 500")
 
+_LONGEST = 200  # characters of SQLite's message that an error quotes, all on one line
+
 
 @contextlib.contextmanager
 def translated_errors(path: Path | str) -> Generator[None]:
@@ -60,7 +63,10 @@ def translated_errors(path: Path | str) -> Generator[None]:
 
 
 def _in_plain_words(path: Path | str, text: str) -> LedgerError | StorageError:
-    """Return the error that says in plain words what SQLite's message means."""
+    """Return the error that says in plain words what SQLite's message means, which may quote a damaged file."""
+    if text.startswith("Could not decode"):  # and all of the bytes that it could not decode
+        return LedgerError(path, "is damaged: text in it cannot be read")
+    text = shorten(text, _LONGEST)
     unused = "nothing was recorded, so the result of this step must not be used"
     if "full" in text:
         return StorageError(path, f"the disk is full; {unused}", errno.ENOSPC)

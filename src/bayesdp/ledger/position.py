@@ -7,7 +7,7 @@ from typing import Any
 
 from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.stored_ledger import StoredLedger
-from bayesdp.validation import InvalidInputError
+from bayesdp.validation import refuse
 
 
 def position_of(ledger: StoredLedger) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def check_continues(ledger: StoredLedger, state: Mapping[str, Any]) -> None:
     try:
         run, steps, link = str(state["run"]), int(state["steps"]), str(state["hash"])
     except (KeyError, TypeError, ValueError):
-        raise InvalidInputError(f"state={dict(state)!r}: expected what state_dict gave.") from None
+        raise refuse("state", dict(state), "what state_dict gave") from None
     if ledger.run != run:
         raise LedgerError(ledger.path, f"is of run {ledger.run}, the checkpoint of run {run}")
     if ledger.steps < steps or ledger.history.hash_at(max(steps - 1, 0)).hex() != link:

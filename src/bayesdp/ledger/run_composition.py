@@ -26,7 +26,7 @@ from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import WIDE_IN, WIDE_OUT, OrderMixture
-from bayesdp.validation import FloatArray, InvalidInputError, refuse
+from bayesdp.validation import FloatArray, InvalidInputError, brief, refuse
 
 Value = TypeVar("Value")
 
@@ -36,7 +36,8 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
 
     ``bayesdp.compose`` says what is composed and how. The file is written in one transaction and sealed; if anything
     fails, it is removed. Raises InvalidInputError for fewer than two ledgers and for runs on data of different names,
-    LedgerError for a run that is given twice and if there is a file at ``path``, StorageError if it cannot be written.
+    LedgerError for a run that is given twice or was chosen among others, and if there is a file at ``path``,
+    StorageError if it cannot be written.
     """
     _check(ledgers)
     ids, note = _common_ids(ledgers)
@@ -83,6 +84,8 @@ def _check(ledgers: Sequence[StoredLedger]) -> None:
         raise refuse("ledgers", len(ledgers), "at least two to compose")
     seen: dict[str, str] = {}
     for ledger in ledgers:
+        if ledger.declared_selection is not None:
+            raise LedgerError(ledger.path, "is of a run that was chosen among others, which cannot be composed")
         for run in [run["run"] for run in ledger.composed_of] or [ledger.run]:
             if run in seen:
                 raise LedgerError(
@@ -93,7 +96,7 @@ def _check(ledgers: Sequence[StoredLedger]) -> None:
     for ledger in named[1:]:
         if ledger.data != named[0].data:
             raise InvalidInputError(
-                f"data={ledger.data!r} in {ledger.path!r}, data={named[0].data!r} in {named[0].path!r}: "
+                f"data={brief(ledger.data)} in {ledger.path!r}, data={brief(named[0].data)} in {named[0].path!r}: "
                 "expected runs on the same data; runs on disjoint data cannot be composed in this version."
             )
 

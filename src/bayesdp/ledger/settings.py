@@ -28,6 +28,7 @@ def new_settings(
     gate: str | None = None,
     plan: str | None = None,
     budget: str | None = None,
+    selection: str | None = None,
     audit_used_for: str | None = None,
     training_records: int | None = None,
     unit: str = "row",
@@ -37,11 +38,12 @@ def new_settings(
 ) -> dict[str, str]:
     """Check the settings of a new run and return them as text, as they are kept and hashed.
 
-    ``bayesdp.Ledger.create`` says what they mean. ``gate``, ``plan`` and ``budget`` are the texts that their
-    ``to_json`` gave: the ledger keeps them, and reads from them only how many audit records the gate is about.
+    ``bayesdp.Ledger.create`` says what they mean. ``gate``, ``plan``, ``budget`` and ``selection`` are the texts that
+    their ``to_json`` gave: the ledger keeps them, and reads from them only how many audit records the gate is about.
     ``mixture`` has the orders at which costs are kept along the run, ``mixture_in`` those for people who were in the
     data; ``grid_version`` says what the keys of exposures mean. Raises InvalidInputError for a value that the file
-    cannot hold, and if ids, groups and gate name different numbers of audit records.
+    cannot hold, if ids, groups and gate name different numbers of audit records, and for a selection without a plan, or
+    with a gate or budget.
     """
     if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refuse("metadata", metadata, "names and values")
@@ -73,6 +75,10 @@ def new_settings(
         settings["plan"] = plan
     if budget is not None:
         settings["budget"] = budget
+    if selection is not None:
+        if plan is None or gate is not None or budget is not None:
+            raise refuse("selection", selection, "a run with a plan, and without a gate or budget")
+        settings["selection"] = selection
     if audit_used_for is not None:
         settings["audit_used_for"] = _checked_use(audit_used_for)
     if training_records is not None:
@@ -138,6 +144,11 @@ class RunDescription:
     def declared_plan(self) -> str | None:
         """The plan that was declared before the run, as the JSON text that is kept, if there is one."""
         return self._settings.get("plan")
+
+    @property
+    def declared_selection(self) -> str | None:
+        """The selection that the run may come from, as the JSON text that is kept; None if there was none."""
+        return self._settings.get("selection")
 
     @property
     def audit_used_for(self) -> str | None:

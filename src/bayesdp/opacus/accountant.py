@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -60,12 +61,15 @@ class Accountant(IAccountant):
     def get_epsilon(self, delta: float, **_: Any) -> float:
         """Return the worst-case epsilon of all steps so far at ``delta``; 0 before the first step.
 
+        Infinite for a run that is chosen among others and took steps outside its ledger: its plan does not cover them.
         Options of Opacus' other accountants are accepted and ignored.
         """
         if self.ledger is None:
             return worst_case_of_many(self.history, delta).epsilon
         if not self.elsewhere:
             return self.ledger.worst_case(delta).epsilon
+        if self.ledger.declared_selection is not None:
+            return math.inf
         recorded = self.ledger.history.repeated_steps(MOST_SETTINGS)
         return worst_case_of_many([*self.elsewhere, *recorded], delta).epsilon
 

@@ -105,10 +105,12 @@ def over_training(
         everyone = [_finite(figures.worst_case)] * len(points)
         left_out = [_left_out(guaranteed_clip_bound(ledger, figures.clip_bound), delta)] * len(points)
     else:
-        everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in bounds]
+        # A run that was chosen among others and left its plan guarantees nothing at any point.
+        known = bounds if ledger.declared_selection is None else [None] * len(points)
+        everyone = [None if bound is None else _finite(bound.epsilons([delta])[0]) for bound in known]
         if everyone:
             everyone[-1] = _finite(figures.worst_case)
-        left_out = [_left_out(bound, delta) for bound in bounds]
+        left_out = [_left_out(bound, delta) for bound in known]
     most = [
         least if ceiling is None else min(least, ceiling) for least, ceiling in zip(left_out, everyone, strict=True)
     ]

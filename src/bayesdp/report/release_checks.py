@@ -16,6 +16,7 @@ from bayesdp.claims.group_rows import rows_claim
 from bayesdp.claims.spending import BudgetBound
 from bayesdp.formatting import listed, round_up
 from bayesdp.guarantees.clip_bound import ClipBound
+from bayesdp.guarantees.selection import SelectedBound
 
 ACCEPTABLE = "Is this epsilon acceptable?"
 """The question below which the page shows a scale."""
@@ -68,7 +69,7 @@ class Check:
 
 def release_checks(
     claims: RunClaims,
-    bound: ClipBound | BudgetBound | None,
+    bound: ClipBound | BudgetBound | SelectedBound | None,
     *,
     verify: str | None,
     ledger_name: str,
@@ -86,7 +87,7 @@ def release_checks(
         _acceptable(claims),
         _one_row(claims, bound, ledger_name),
         _small_delta(claims.everyone.delta, claims.facts.training_records),
-        _other_models(tuning),
+        _other_models(claims, tuning),
         _unchanged(verify),
         *([] if model is None else [_same_file(model)]),
     ]
@@ -114,7 +115,7 @@ def guaranteed(claims: RunClaims) -> bool:
     return math.isfinite(claims.everyone.epsilon) and claims.everyone.kind == "proved"
 
 
-def _one_row(claims: RunClaims, bound: ClipBound | BudgetBound | None, ledger_name: str) -> Check:
+def _one_row(claims: RunClaims, bound: ClipBound | BudgetBound | SelectedBound | None, ledger_name: str) -> Check:
     if claims.facts.unit == "person":
         return Check("Is each record one person?", "settled", "It was declared that nobody has more than one record.")
     known = _several_rows(claims, bound) if guaranteed(claims) else ""
@@ -126,7 +127,7 @@ def _one_row(claims: RunClaims, bound: ClipBound | BudgetBound | None, ledger_na
     )
 
 
-def _several_rows(claims: RunClaims, bound: ClipBound | BudgetBound | None) -> str:
+def _several_rows(claims: RunClaims, bound: ClipBound | BudgetBound | SelectedBound | None) -> str:
     figures = [(rows, rows_claim(bound, claims.everyone, rows).epsilon) for rows in _ROWS]
     said = [f"{round_up(epsilon)} with {rows}" for rows, epsilon in figures if math.isfinite(epsilon)]
     return f"Who has more has a weaker guarantee: epsilon at most {listed(said)}. " if said else ""
@@ -154,9 +155,12 @@ def _rounded_down(value: float) -> float:
     return 10.0 ** math.floor(math.log10(value) + 1e-12)
 
 
-def _other_models(tuning: Mapping[str, Any]) -> Check:
+def _other_models(claims: RunClaims, tuning: Mapping[str, Any]) -> Check:
     configurations, before = tuning.get("configurations"), tuning.get("before")
     question = "Were other models trained on the same data to choose this one?"
+    if claims.selection is not None:
+        words = f"Yes, and the guarantee for everyone includes it: {claims.selection.statement()}"
+        return Check(question, "settled", words)
     not_covered = "They reveal something too, and are not part of these figures: together they are weaker."
     if not isinstance(configurations, int) or configurations < 1:
         return Check(question, "open", f"This run does not say. If so: {not_covered} Choose settings on other data.")

@@ -1,0 +1,169 @@
+"""A run that was chosen among others: its claims cover the choice, in the ledger too, or are withheld with a reason."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from bayesdp import Budget, Ledger, Plan, compose
+from bayesdp.claims.record_figures import RecordFigures
+from bayesdp.claims.selected import CHOSEN, WITHHELD
+from bayesdp.guarantees.selection import GaussianTrial, SelectedBound, Selection
+from bayesdp.ledger import LedgerError
+from bayesdp.report.chart_data import by_delta, over_training
+
+SETTINGS = {"noise_std": 100.0, "sample_rate": 1.0, "clip": 1.0}
+STEPS = 20
+SELECTION = Selection(mean=5)
+
+
+def recorded(selection=SELECTION, path=None, steps=STEPS, **changed):
+    plan = Plan(steps=STEPS, **SETTINGS)
+    declared = {"plan": plan, "selection": selection, "training_records": 30_000, "data": "people"}
+    ledger = Ledger(**declared) if path is None else Ledger.create(path, **declared)
+    rng = np.random.default_rng(0)
+    people = rng.lognormal(-2, 0.5, 600)
+    for _ in range(steps):
+        ledger.step(**SETTINGS | changed, audit=people)
+    return ledger
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return recorded(None).claims()
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    return recorded().claims()
+
+
+def test_everyone_pays_for_the_choice(alone, chosen):
+    bound = SelectedBound(GaussianTrial(math.sqrt(STEPS) / 100), SELECTION)
+    assert chosen.everyone.epsilon == pytest.approx(float(bound.epsilons([1e-5])[0]), rel=1e-5)
+    assert chosen.everyone.epsilon > 1.3 * alone.everyone.epsilon
+    assert chosen.everyone.kind == "proved"
+    assert chosen.worst_case.rdp_epsilon > chosen.worst_case.epsilon  # dp-accounting's
+    assert chosen.selection.trial_epsilon == pytest.approx(alone.everyone.epsilon, rel=1e-5)
+    assert chosen.risk.everyone.risk.advantage > alone.risk.everyone.risk.advantage
+
+
+def test_figures_of_shares_and_members_pay_too(alone, chosen):
+    ratio = SelectedBound(GaussianTrial(math.sqrt(STEPS) / 100), SELECTION).log_ratio
+    at = recorded(None).claims(delta=1e-5 / SELECTION.mean)
+    for share in (0.5, 0.9):
+        assert chosen.share(share).ex_post.epsilon == pytest.approx(at.share(share).ex_post.epsilon + ratio, rel=1e-5)
+        assert chosen.share(share).estimate.epsilon == pytest.approx(at.share(share).estimate.epsilon + ratio, rel=1e-5)
+        assert chosen.share(share).ex_post.kind == "ex-post"
+    for before, after in zip(alone.members, chosen.members, strict=True):
+        assert before.epsilon + ratio < after.epsilon <= chosen.everyone.epsilon
+    assert all(CHOSEN in claim.assumptions for claim in (chosen.everyone, chosen.share(0.5).ex_post))
+
+
+def test_what_is_not_known_after_a_choice_is_withheld(chosen):
+    for claim in (chosen.average, chosen.bayesian, *chosen.risk.shares):
+        assert claim.reason == WITHHELD
+    assert chosen.levels == ()
+    assert chosen.to_dict()["average"]["epsilon"] is None
+
+
+def test_the_statement_says_what_was_paid(alone, chosen):
+    statement = chosen.statement()
+    assert "Tuning: covered. This is the best of a random number of private runs, 5 on average" in statement
+    assert "proved for the best of a random number of runs, 5 on average, each with the plan of 20 steps" in statement
+    assert "choosing settings" not in statement
+    assert "choosing settings" in alone.statement()
+    assert "Tuning" not in alone.statement()
+    assert chosen.to_dict()["selection"]["mean"] == 5
+    assert "selection" not in alone.to_dict()
+
+
+def test_the_file_says_so_to_everyone_who_opens_it(tmp_path, chosen):
+    recorded(path=tmp_path / "run.ledger").close()
+    with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        assert ledger.selection == SELECTION
+        assert ledger.worst_case().epsilon == chosen.everyone.epsilon
+        ledger.report(tmp_path / "report.html")
+        with pytest.raises(ValueError, match="more="):
+            ledger.worst_case(more=(100.0, 1.0, 5))
+    page = (tmp_path / "report.html").read_text()
+    assert "the guarantee for everyone includes it" in page
+
+
+def test_a_chosen_run_that_left_its_plan_guarantees_nothing():
+    ledger = recorded(steps=STEPS + 1)
+    assert math.isinf(ledger.worst_case().epsilon)
+    claims = ledger.claims()
+    assert "left its plan" in claims.everyone.reason
+    assert "left its plan" in claims.share(0.5).ex_post.reason
+    assert math.isinf(claims.share(0.5).estimate.epsilon)
+    assert all(claim.reason for claim in claims.members)
+    figures = RecordFigures(ledger, 1e-5, math.inf)
+    assert np.isinf(figures.ex_post).all()
+    assert np.isinf(figures.ex_post_in).all()
+    along = over_training(ledger, figures, 1e-5, (0.5,), 0.01)
+    at_deltas = by_delta(ledger, figures, [1e-5, 1e-3], (0.5,), 0.01)
+    assert set(along.everyone) | set(along.ex_post[0]) == {None}
+    assert {*at_deltas.everyone, *at_deltas.ex_post[0], *at_deltas.estimate[0]} == {None}
+
+
+def test_fewer_steps_than_planned_cost_the_plan(chosen):
+    assert recorded(steps=5).claims().everyone.epsilon == chosen.everyone.epsilon
+
+
+def test_what_cannot_be_chosen_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="selection="):
+        Ledger(selection=SELECTION)
+    with pytest.raises(ValueError, match="selection="):
+        Ledger(selection=SELECTION, plan=Plan(steps=3, **SETTINGS), budget=Budget(epsilon=1.0))
+    with pytest.raises(ValueError, match="selection="):
+        Ledger(selection=5, plan=Plan(steps=3, **SETTINGS))
+    with pytest.raises(LedgerError, match="chosen among others"):
+        compose([recorded(), recorded(None)])
+
+
+def test_losses_of_the_chosen_run_keep_the_ex_post_bound():
+    """A hostile score: of the law of the best trial, what exceeds the ex-post epsilon of a record is within delta.
+
+    One step, one record with a given exposure: its ex-post epsilon is a number, so the form is a hockey-stick
+    divergence, which is computed exactly on a fine grid for scores that favour what tells the two laws apart.
+    """
+    delta, most, own, mean = 1e-5, 0.3, 0.1, 6.0
+    ledger = Ledger(plan=Plan(steps=1, noise_std=1 / most, sample_rate=1.0, clip=1.0), selection=Selection(mean=mean))
+    ledger.step(noise_std=1 / most, sample_rate=1.0, clip=1.0, audit=np.full(600, own / most))
+    claimed = ledger.claims(delta).share(0.5).ex_post.epsilon
+    ends = np.linspace(-8, 8, 40001)
+    p, q = np.diff(ndtr(ends - own)), np.diff(ndtr(ends))
+    for tail, share in ((1e-5, 0.5), (1e-5, 0.8), (1e-4, 0.9)):
+        far, near = (int(np.searchsorted(np.cumsum(q), 1 - level)) for level in (tail, tail + share))
+        order = np.r_[near : len(p), 0:near]
+        order[: far - near].sort()
+        first, second = _best_of(p, order, mean), _best_of(q, order, mean)
+        assert np.maximum(first - math.exp(claimed) * second, 0).sum() <= delta
+
+
+def _best_of(law, order, mean):
+    reached = np.cumsum(law[order])
+    found = np.zeros(len(law))
+    found[order] = np.diff(reached / mean / (1 - (1 - 1 / mean) * reached), prepend=0.0)
+    return found
+
+
+def test_plans_that_differ_pay_for_the_dearest():
+    """The chosen plan reveals less than another trial may have: claims are those of the exposure that was declared."""
+    cheap, dear = math.sqrt(STEPS) / 100, 2 * math.sqrt(STEPS) / 100
+    claims = recorded(Selection(mean=5, exposure=dear)).claims()
+    bound = SelectedBound(GaussianTrial(dear), SELECTION)
+    assert claims.everyone.epsilon == pytest.approx(float(bound.epsilons([1e-5])[0]), rel=1e-6)
+    assert claims.worst_case.rdp_epsilon > claims.everyone.epsilon
+    assert "each with a plan that reveals no more" in claims.statement()
+    # An exposure below that of the plan lowers nothing.
+    assert (
+        recorded(Selection(mean=5, exposure=cheap / 2)).claims().everyone.epsilon
+        == recorded().claims().everyone.epsilon
+    )
+    sampled = Plan(steps=50, noise_std=2.0, sample_rate=0.01, clip=1.0)
+    alone = Ledger(plan=sampled, selection=SELECTION).worst_case().epsilon
+    assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=1e-6)).worst_case().epsilon >= alone * (1 - 1e-6)
+    assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=dear)).worst_case().epsilon > alone
