@@ -6,6 +6,10 @@ docs/recipes.md. Writes results/choices.json, and prints what was chosen.
 
 The most accurate configuration is chosen. That of digits is for a demonstration of what holds for typical people: of
 those within `WITHIN` of the most accurate, it is the one in which validation rows are the least exposed.
+
+`--typical` chooses for the aim typical, at the same worst case: of the configurations that give up at most `GIVE_UP` of
+the accuracy of the settings for everyone, and with which 90 % of people have at most half of the worst case, the one in
+which half of the people have the least epsilon, estimated.
 """
 
 from __future__ import annotations
@@ -20,16 +24,19 @@ from typing import Any
 
 import numpy as np
 
+from bayesdp.profiles import gaussian_epsilon
 from bayesdp.randomness import Seeded
 from bayesdp.recipes.catalogue import RECIPES, Choice, NetworkChoice, ProbeChoice, VariationalChoice
 from bayesdp.recipes.datasets import Dataset, load
 from bayesdp.recipes.features import extract, find_extractor
 from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.run_ledger import Ledger
+from benchmarks import network_grids
 from benchmarks.machine import description
 
 RESULT = Path("results/choices.json")
 WITHIN = 0.02
+GIVE_UP = 0.004
 
 
 def probes(
@@ -55,10 +62,38 @@ def probes(
     ]
 
 
-def regressions(target: float, steps: list[int], rates: list[float], clips: list[float]) -> list[Choice]:
+def quiet_probes(
+    target: float, steps: int, settings: list[tuple[float, float, float]], shape: float = 0.03
+) -> list[Choice]:
+    """Probes whose clip leaves most gradients whole, and whose whitening charges little; (clip, rate, momentum)."""
     return [
-        VariationalChoice(target_epsilon=target, steps=step, clip=clip, learning_rate=rate, momentum=momentum)
-        for step, rate, clip, momentum in itertools.product(steps, rates, clips, [0.0, 0.5])
+        ProbeChoice(
+            target_epsilon=target,
+            steps=steps,
+            clip=clip,
+            learning_rate=rate,
+            momentum=momentum,
+            centre=0.003,
+            shape=shape,
+            floor=0.5,
+        )
+        for clip, rate, momentum in settings
+    ]
+
+
+def regressions(
+    target: float,
+    steps: list[int],
+    rates: list[float],
+    clips: list[float],
+    momenta: tuple[float, ...] = (0.0, 0.5),
+    average: float = 0.5,
+) -> list[Choice]:
+    return [
+        VariationalChoice(
+            target_epsilon=target, steps=step, clip=clip, learning_rate=rate, momentum=momentum, average=average
+        )
+        for step, rate, clip, momentum in itertools.product(steps, rates, clips, momenta)
     ]
 
 
@@ -71,23 +106,48 @@ def networks(target: float, steps: list[int], rates: list[float], clips: list[fl
 
 GRIDS: dict[str, list[list[Choice]]] = {
     "mnist": [
-        probes(0.65, 800, [80, 120], [500.0, 750.0], [(0.2, 0.2), (0.15, 0.3)]),
-        probes(0.2, 300, [40, 60], [500.0, 900.0], [(0.1, 0.3), (0.15, 0.5)]),
+        probes(0.5, 0, [60, 100], [600.0, 1000.0], [(0.2, 0.5)])
+        + probes(0.5, 0, [60], [600.0], [(0.1, 0.5)])
+        + quiet_probes(0.5, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)]),
+        probes(0.65, 0, [60, 100], [600.0], [(0.2, 0.5)])
+        + quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)]),
+        probes(0.2, 0, [30], [600.0, 1200.0], [(0.1, 0.5)])
+        + probes(0.2, 0, [30], [1200.0], [(0.2, 0.5)])
+        + quiet_probes(0.2, 60, [(0.15, 250.0, 0.5), (0.3, 150.0, 0.5)]),
     ],
     "fashion-mnist": [
         probes(0.65, 0, [80], [1250.0], [(0.05, 0.5), (0.2, 0.3)])
         + probes(0.65, 800, [80, 120], [500.0, 1000.0], [(0.2, 0.3), (0.1, 0.5)])
     ],
     "cifar10": [
-        probes(0.65, 0, [60, 100], [600.0, 900.0], [(0.2, 0.5), (0.15, 0.8)]),
-        probes(0.09, 0, [10, 20], [1250.0, 2500.0], [(0.0, 0.3), (0.1, 0.5)]),
+        probes(0.65, 0, [60], [600.0, 900.0], [(0.2, 0.5), (0.1, 0.5)]),
+        # One step is least squares: the shape is the left side of the normal equations, the first gradient the right.
+        probes(0.2, 0, [20, 40], [800.0], [(0.1, 0.5)])
+        + probes(0.2, 0, [20], [1500.0], [(0.0, 0.3), (0.1, 0.5)])
+        + probes(0.2, 0, [1], [1.0], [(0.3, 1.0)]),
+        probes(0.09, 0, [10], [2500.0], [(0.0, 0.3), (0.1, 0.5)]) + probes(0.09, 0, [1], [1.0], [(0.3, 1.0)]),
     ],
-    "abalone": [regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0])],
-    "adult": [regressions(0.06, [20, 30], [2.0, 3.0], [1.0, 2.0])],
+    "abalone": [
+        regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0]),
+        regressions(0.12, [25, 50, 100], [0.5, 1.0, 2.0], [0.25, 0.5]),
+    ],
+    "adult": [regressions(0.06, [40, 100], [2.0, 5.0, 10.0], [0.5, 1.0, 2.0], (0.5,))],
     "sst2": [probes(1.0, 0, [40, 80], [30.0, 60.0], [(0.1, 0.5), (0.2, 0.3)], clip=0.1)],
     "digits": [networks(3.0, [10, 20, 40], [0.25, 0.5, 1.0, 2.0], [1.0, 2.0, 4.0, 8.0])],
+    **network_grids.GRIDS,
 }
-SEEDS = {"abalone": 20, "adult": 5, "mnist": 1, "fashion-mnist": 1, "cifar10": 2, "sst2": 1, "digits": 5}
+TYPICAL: dict[str, list[Choice]] = {
+    "mnist": quiet_probes(0.65, 120, [(0.6, 150.0, 0.0)])
+    + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0), (1.0, 150.0, 0.0)], shape=0.01)
+    + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0)], shape=0.003),
+    "adult": [
+        VariationalChoice(target_epsilon=0.1, steps=steps, clip=clip, learning_rate=rate)
+        for steps, clip, rate in itertools.product([20, 40, 80], [3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 4.0])
+    ],
+}
+SEEDS_OF_TYPICAL = {"mnist": 1, "adult": 5}
+SEEDS = {"abalone": 20, "adult": 5, "mnist": 1, "fashion-mnist": 1, "cifar10": 1, "sst2": 1, "digits": 5}
+SEEDS |= network_grids.SEEDS
 
 
 def for_choosing(dataset: Dataset) -> Dataset:
@@ -96,8 +156,16 @@ def for_choosing(dataset: Dataset) -> Dataset:
     return replace(dataset, development=dataset.train, audit=dataset.validation, held_out=held_out, test=None)
 
 
-def judge(dataset: Dataset, choice: Choice, seed: int) -> tuple[float, float]:
-    """Accuracy on validation rows, and the median of their exposures over that of the clip bound."""
+def rows_of(name: str, seed: int) -> Dataset:
+    """The rows with which settings of a recipe are chosen, under the name of the recipe."""
+    recipe = RECIPES[name]
+    dataset = for_choosing(extract(load(recipe.data_name, seed=seed), find_extractor(recipe.features)))
+    rows = None if recipe.audit_rows is None else network_grids.AUDIT_ROWS
+    return replace(dataset.with_audit_rows(rows), name=name)
+
+
+def train(dataset: Dataset, choice: Choice, seed: int) -> tuple[float, Ledger]:
+    """Accuracy on validation rows, and the ledger of the run."""
     ledger = Ledger()
     run = RecipeRun(
         dataset=dataset,
@@ -108,17 +176,40 @@ def judge(dataset: Dataset, choice: Choice, seed: int) -> tuple[float, float]:
         randomness=Seeded(seed),
     )
     fitted = importlib.import_module(f"bayesdp.recipes.{choice.module}").fit_recipe(run, choice)
+    return fitted.accuracy, ledger
+
+
+def judge(dataset: Dataset, choice: Choice, seed: int) -> tuple[float, float]:
+    """Accuracy on validation rows, and the median of their exposures over that of the clip bound."""
+    accuracy, ledger = train(dataset, choice, seed)
     steps = ledger.history.repeated_steps()
-    most = sum(count / noise**2 for noise, _, count in steps)  # no recipe samples, so squares of exposures add up
-    return fitted.accuracy, float(np.median(np.sqrt(np.minimum(ledger.costs([1.0])[:, 0] / most, 1.0))))
+    most = sum(count * cost_at_the_bound(noise, rate) for noise, rate, count in steps)
+    return accuracy, float(np.median(np.sqrt(np.minimum(ledger.costs([1.0])[:, 0] / most, 1.0))))
 
 
-def compare(name: str) -> list[dict[str, Any]]:
+def cost_at_the_bound(noise: float, rate: float) -> float:
+    """What a step costs a record whose gradient has the length of the clip bound, at order 1."""
+    if rate == 1:
+        return noise**-2
+    step = Ledger()
+    step.step(noise_std=noise, sample_rate=rate, clip=1.0, audit=[1.0])
+    return float(step.costs([1.0])[0, 0])
+
+
+def configuration(trial: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a trial, without what they gave."""
+    return {key: value for key, value in trial.items() if key not in ("accuracy", "sd", "exposure")}
+
+
+def compare(name: str, earlier: dict[str, Any]) -> list[dict[str, Any]]:
+    """Train with all configurations, except those that were compared before with as many seeds."""
+    known = [configuration(trial) for trial in earlier.get("compared", []) if earlier["seeds"] == SEEDS[name]]
     found: list[dict[str, Any]] = []
-    for grid in GRIDS[name]:
+    features = {"features": RECIPES[name].features}
+    for grid in ([choice for choice in grid if features | asdict(choice) not in known] for grid in GRIDS[name]):
         scores: list[list[tuple[float, float]]] = [[] for _ in grid]
-        for seed in range(SEEDS[name]):
-            dataset = for_choosing(extract(load(name, seed=seed), find_extractor(RECIPES[name].features)))
+        for seed in range(SEEDS[name] if grid else 0):
+            dataset = rows_of(name, seed)
             for number, choice in enumerate(grid):
                 scores[number].append(judge(dataset, choice, seed))
                 print(name, choice, "accuracy {:.4f}, exposure {:.3f}".format(*scores[number][-1]), flush=True)
@@ -126,6 +217,7 @@ def compare(name: str) -> list[dict[str, Any]]:
             accuracies, exposures = np.array(of_choice).T
             found.append(
                 {
+                    **features,
                     **asdict(choice),
                     "accuracy": float(np.mean(accuracies)),
                     "sd": float(np.std(accuracies)),
@@ -153,24 +245,76 @@ def chosen(name: str, compared: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return best
 
 
+def compare_typical(name: str) -> dict[str, Any]:
+    """The configurations for the aim typical, and the settings for everyone at the same targets."""
+    targets = sorted({choice.target_epsilon for choice in TYPICAL[name]})
+    everyone = [replace(RECIPES[name].choice(target), target_epsilon=target) for target in targets]
+    found: dict[Choice, list[tuple[float, float, float]]] = {choice: [] for choice in [*everyone, *TYPICAL[name]]}
+    for seed in range(SEEDS_OF_TYPICAL[name]):
+        dataset = for_choosing(extract(load(name, seed=seed), find_extractor(RECIPES[name].features)))
+        for choice, figures in found.items():
+            accuracy, ledger = train(dataset, choice, seed)
+            exposures = np.quantile(np.sqrt(ledger.costs([1.0])[:, 0]), [0.5, 0.9])  # no recipe samples
+            most = choice.target_epsilon
+            figures.append((accuracy, *np.minimum(gaussian_epsilon(exposures, 1e-5), most).tolist()))
+            print(name, choice, "accuracy {:.4f}, half {:.4f}, 90 % {:.4f}".format(*figures[-1]), flush=True)
+    trials = [
+        {**asdict(choice), **dict(zip(("accuracy", "half", "ninety"), np.mean(figures, axis=0).tolist(), strict=True))}
+        for choice, figures in found.items()
+    ]
+    return {
+        "seeds": SEEDS_OF_TYPICAL[name],
+        "configurations": len(TYPICAL[name]),
+        "everyone": trials[: len(everyone)],
+        "compared": sorted(trials[len(everyone) :], key=lambda trial: trial["half"]),
+    }
+
+
+def chosen_typical(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """The configuration for each target, by the rule that stands above."""
+    return [
+        min(
+            (
+                trial
+                for trial in comparison["compared"]
+                if trial["target_epsilon"] == instead["target_epsilon"]
+                and trial["accuracy"] >= instead["accuracy"] - GIVE_UP
+                and trial["ninety"] <= trial["target_epsilon"] / 2
+            ),
+            key=lambda trial: trial["half"],
+        )
+        for instead in comparison["everyone"]
+    ]
+
+
 def with_earlier(found: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What was compared before counts too; best first."""
-
-    def configuration(trial: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in trial.items() if key not in ("accuracy", "sd", "exposure")}
-
     again = [configuration(trial) for trial in found]
     everything = [*found, *(trial for trial in earlier if configuration(trial) not in again)]
     return sorted(everything, key=lambda trial: (-trial["target_epsilon"], -trial["accuracy"]))
 
 
-def main() -> None:
-    names = sys.argv[1:] or list(GRIDS)
-    kept = json.loads(RESULT.read_text()) if RESULT.exists() else {"recipes": {}}
+def choose_typical(names: list[str], kept: dict[str, Any]) -> None:
     for name in names:
-        found = with_earlier(compare(name), kept["recipes"].get(name, {}).get("compared", []))
         kept["machine"] = description()
-        kept["recipes"][name] = {"seeds": SEEDS[name], "configurations": len(found), "compared": found}
+        kept["recipes"][name]["typical"] = compare_typical(name)
+        RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+        for configuration in chosen_typical(kept["recipes"][name]["typical"]):
+            print("chosen:", name, configuration)
+
+
+def main() -> None:
+    names = [name for name in sys.argv[1:] if name != "--typical"]
+    kept = json.loads(RESULT.read_text()) if RESULT.exists() else {"recipes": {}}
+    if "--typical" in sys.argv:
+        choose_typical(names or list(TYPICAL), kept)
+        return
+    for name in names or list(GRIDS):
+        earlier = kept["recipes"].get(name, {})
+        found = with_earlier(compare(name, earlier), earlier.get("compared", []))
+        kept["machine"] = description()
+        typical = {key: value for key, value in kept["recipes"].get(name, {}).items() if key == "typical"}
+        kept["recipes"][name] = {"seeds": SEEDS[name], "configurations": len(found), "compared": found, **typical}
         RESULT.write_text(json.dumps(kept, indent=1) + "\n")
         for configuration in chosen(name, found):
             print("chosen:", name, configuration)

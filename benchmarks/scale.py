@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import resource
 import statistics
 import subprocess
@@ -38,6 +37,7 @@ from scipy.optimize import nnls
 from bayesdp import Ledger, Plan
 from bayesdp.ledger.histograms import AuditHistograms
 from benchmarks.machine import description
+from benchmarks.tables import write_between
 
 ROOT = Path(__file__).parents[1]
 RESULT, PAGE = ROOT / "results" / "scale.json", ROOT / "docs" / "scale.md"
@@ -270,9 +270,7 @@ def main() -> None:
     if not options.parse_args().table:
         RESULT.write_text(json.dumps(measure(), indent=2) + "\n")
     written = tables(json.loads(RESULT.read_text()))
-    between = re.escape(MARKS[0]) + ".*" + re.escape(MARKS[1])
-    page = re.sub(between, lambda _: f"{MARKS[0]}\n{written}\n{MARKS[1]}", PAGE.read_text(), flags=re.DOTALL)
-    PAGE.write_text(page)
+    write_between(PAGE, MARKS, written)
     print(written)
 
 

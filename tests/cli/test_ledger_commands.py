@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bayesdp import Ledger
-from command_line import run, run_program, strict_json
+from command_line import run, strict_json
+from warm_programs import run_warm
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def test_show_an_empty_ledger(tmp_path):
 
 
 def test_verify(path):
-    result = run_program("verify", path)
+    result = run_warm("verify", path)
     assert result.returncode == 0
     seal = result.stdout.split()[-1]
     assert result.stdout == f"{path}: complete and unchanged, 100 steps.\nSeal: {seal}\n"

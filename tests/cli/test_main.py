@@ -10,6 +10,7 @@ import pytest
 import bayesdp
 from bayesdp import Ledger
 from command_line import BAYESDP, CALIBRATE, EPSILON, account, run, run_program
+from warm_programs import run_without
 
 COMMANDS = (
     *("epsilon", "calibrate", "account", "show", "claims", "verify"),
@@ -81,25 +82,6 @@ except SystemExit:
     assert int(modules) < 250  # about 160 with typer's own; NumPy alone would add as many
 
 
-WITHOUT = """
-import sys
-
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == {library!r}:
-            raise ModuleNotFoundError("No module named " + repr(name), name=name)
-
-sys.meta_path.insert(0, Missing())
-from bayesdp.cli import main
-main()
-"""
-
-
-def without(library, *arguments):
-    """Run a command in a process in which a library is not installed."""
-    return run_program(*arguments, program=(sys.executable, "-c", WITHOUT.format(library=library)))
-
-
 @pytest.fixture
 def ledger(tmp_path):
     with Ledger.create(tmp_path / "run.ledger") as ledger:
@@ -109,7 +91,7 @@ def ledger(tmp_path):
 
 @pytest.mark.parametrize("library", ["jinja2", "plotly"])
 def test_a_report_without_its_libraries_is_one_line(ledger, library):
-    result = without(library, "report", ledger, "-o", ledger.with_name("report.html"))
+    result = run_without("report", ledger, "-o", ledger.with_name("report.html"), libraries=[library])
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"bayesdp: {library}=missing: the report needs pip install 'bayesdp[report]'.\n"
     assert [path.name for path in ledger.parent.iterdir()] == ["run.ledger"]
@@ -117,7 +99,7 @@ def test_a_report_without_its_libraries_is_one_line(ledger, library):
 
 @pytest.mark.parametrize("library", ["torch", "opacus", "sklearn"])
 def test_training_without_its_libraries_is_one_line_and_leaves_nothing(tmp_path, library):
-    result = without(library, "train", "digits", "-o", tmp_path / "out")
+    result = run_without("train", "digits", "-o", tmp_path / "out", libraries=[library])
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(f"bayesdp: {library}=missing: ")
     assert "needs pip install 'bayesdp[" in result.stderr
@@ -127,7 +109,7 @@ def test_training_without_its_libraries_is_one_line_and_leaves_nothing(tmp_path,
 
 def test_parquet_without_its_library_is_one_line(tmp_path):
     (tmp_path / "norms.parquet").write_bytes(b"PAR1 nothing PAR1")
-    result = without("pyarrow", *account(tmp_path / "norms.parquet"))
+    result = run_without(*account(tmp_path / "norms.parquet"), libraries=["pyarrow"])
     assert result.returncode == 2
     assert result.stderr == "bayesdp: pyarrow=missing: reading .parquet needs pip install 'bayesdp[arrow]'.\n"
 

@@ -4,6 +4,7 @@ import contextlib
 import html
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import time
@@ -39,7 +40,7 @@ def killed(tmp_path_factory):
     with Program("demo", "-o", out) as running:
         while steps_of(out / "run.ledger") < 5:
             assert running.poll() is None
-            time.sleep(0.05)
+            time.sleep(0.01)
         running.kill()
     assert not (out / "report.html").exists()
     assert 5 <= steps_of(out / "run.ledger") < 40
@@ -47,7 +48,13 @@ def killed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def finished(killed):
+def killed_too(killed):
+    """A copy of that folder, from before anybody has continued in it."""
+    return shutil.copytree(killed, killed.parent / "copy")
+
+
+@pytest.fixture(scope="module")
+def finished(killed, killed_too):
     """The same folder after the demo was called again, and what that printed."""
     result = run("demo", "-o", killed)
     assert result.returncode == 0, result.stderr
@@ -100,11 +107,12 @@ def test_demo_trains_again_serves_its_report_and_nothing_else(finished):
         assert running.wait(30) == 130
 
 
-def test_json_of_the_demo(tmp_path):
-    result = run("demo", "-o", tmp_path / "out", "--json")
+def test_json_of_the_demo(killed_too):
+    result = run("demo", "-o", killed_too, "--json")
     values = strict_json(result.stdout)
     assert (values["recipe"], values["settings"]["steps"]) == ("digits", 40)
-    assert values["files"]["report"] == str(tmp_path / "out" / "report.html")
+    assert steps_of(killed_too / "run.ledger") == 40
+    assert values["files"]["report"] == str(killed_too / "report.html")
     assert all(os.path.exists(path) for path in values["files"].values())
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from benchmarks.choose_settings import chosen_typical
 
 from bayesdp.recipes import RECIPES
 
@@ -23,6 +24,22 @@ def test_settings_are_the_best_of_those_that_were_compared(name):
             near = [compared for compared in same_target if compared["accuracy"] >= best["accuracy"] - 0.02]
             best = min(near, key=lambda compared: compared["exposure"])
         assert {key: best[key] for key in asdict(choice)} == asdict(choice)
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.typical])
+def test_typical_settings_are_those_that_the_rule_chooses(name):
+    comparison, typical = COMPARED[name]["typical"], RECIPES[name].typical
+    chosen = {trial["target_epsilon"]: trial for trial in chosen_typical(comparison)}
+    instead = {trial["target_epsilon"]: trial for trial in comparison["everyone"]}
+    assert {aimed.choice.target_epsilon for aimed in typical} == set(chosen)
+    for aimed in typical:
+        best, everyone = (found[aimed.choice.target_epsilon] for found in (chosen, instead))
+        assert {key: best[key] for key in asdict(aimed.choice)} == asdict(aimed.choice)
+        for figures, shown in ((best, aimed.gives), (everyone, aimed.instead_of)):
+            assert shown.accuracy == pytest.approx(figures["accuracy"], abs=1e-4)
+            assert shown.half == pytest.approx(figures["half"], rel=2e-3)
+        assert aimed.tried == comparison["configurations"] == len(comparison["compared"])
+        assert f"{100 * aimed.gives.accuracy:.2f} %" in aimed.statement()
 
 
 def test_every_recipe_was_chosen_on_validation_rows():

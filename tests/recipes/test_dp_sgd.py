@@ -131,8 +131,6 @@ def test_the_model_is_left_as_a_plain_one():
 
 
 def test_what_cannot_be_accounted_is_refused():
-    with pytest.raises(ValueError, match=r"average=0\.5: expected 0"):
-        fit_model(network(), LOSS, *data(), settings(average=0.5), ledger=Ledger(), randomness=Seeded(0))
     coupled = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).double()
     ledger = Ledger()
     with pytest.raises(Exception, match="BatchNorm"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bayesdp.recipes import feature_cache, load
+from bayesdp.recipes.efficientnet import fold_norms
 from bayesdp.recipes.features import EXTRACTORS, Extractor, extract
 from recipe_data import write_images
 
@@ -28,13 +29,47 @@ def test_blank_images_have_finite_features():
     assert (np.linalg.norm(features, axis=1) <= 1 + 1e-5).all()
 
 
-def test_efficientnet_is_the_same_for_mirror_images():
+@pytest.mark.parametrize(("features", "rounding"), [("efficientnet-lite0", 1e-4), ("efficientnet-lite2", 0.02)])
+def test_efficientnet_is_the_same_for_mirror_images(features, rounding):
+    """Up to rounding, which is coarse where lite2 is computed in bfloat16."""
+    extractor = EXTRACTORS[features]
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
-    features = EXTRACTORS["efficientnet-lite0"](images)
-    assert features.shape == (2, 1280)
-    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1.0, rtol=1e-5)
-    np.testing.assert_allclose(EXTRACTORS["efficientnet-lite0"](images[:, :, ::-1].copy()), features, atol=1e-4)
-    assert np.linalg.norm(features[0] - features[1]) > 0.01
+    computed = extractor(images)
+    assert computed.shape == (2, 1280)
+    np.testing.assert_allclose(
+        np.linalg.norm(computed, axis=1), 1.0, rtol=1e-5 if extractor.kind == "float32" else 1e-3
+    )
+    np.testing.assert_allclose(extractor(images[:, :, ::-1].copy()), computed, atol=rounding)
+    assert np.linalg.norm(computed[0] - computed[1]) > 0.01
+
+
+def test_folded_norms_leave_the_network_as_it_is():
+    """Batch norms are folded into convolutions: the same function in the same arithmetic."""
+    torch = pytest.importorskip("torch")
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    with torch.random.fork_rng(), torch.inference_mode():
+        torch.manual_seed(0)
+        network = package.EfficientNet.from_name("efficientnet-lite0").eval()
+        for module in network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(0.5, 2.0)
+        images = torch.randn(2, 3, 64, 64)
+        before = network.extract_features(images)
+        fold_norms(network)
+        assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in network.modules())
+        torch.testing.assert_close(network.extract_features(images), before, rtol=1e-3, atol=1e-4)
+
+
+def test_features_are_kept_in_half_precision_and_are_the_same_when_read(data):
+    values = np.random.default_rng(0).random((10, 4)).astype(np.float32)
+    calls = iter(np.split(values, [3, 6, 7]))
+    half = Extractor("half", 1, 3, lambda: lambda rows: next(calls), kind="float16")
+    first, again = extract(data, half), extract(data, half)
+    assert first.development.x.dtype == np.float32
+    assert np.array_equal(first.development.x, values[:7].astype(np.float16).astype(np.float32))
+    assert np.array_equal(first.audit.x, again.audit.x)
+    assert {np.load(path).dtype for path in files()} == {np.dtype(np.float16)}
 
 
 class Counted:

@@ -1,6 +1,5 @@
 """A library that is not installed is named in one line, with the extra to install, before anything is computed."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,16 +7,10 @@ import pytest
 from bayesdp import MissingLibraryError, recipes
 from bayesdp.recipes import train
 from bayesdp.recipes.features import EXTRACTORS
+from warm_programs import run_without
 
 BARE = ("safetensors", "sklearn", "pandas", "torch", "opacus", "kymatio", "jinja2", "plotly", "PIL")
 """What a bare installation lacks."""
-
-
-def without(libraries, code, folder, *arguments):
-    """Run Python code in ``folder`` as if some libraries were not installed."""
-    absent = f"import sys\nsys.modules.update(dict.fromkeys({libraries!r}))\n"  # None: the import fails
-    command = [sys.executable, "-c", absent + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -27,14 +20,25 @@ def without(libraries, code, folder, *arguments):
         ("digits", BARE, "safetensors=missing: bayesdp.recipes needs pip install 'bayesdp[recipes]'."),
         ("adult", ("sklearn",), "sklearn=missing: Bayesian logistic regression needs pip install 'bayesdp[recipes]'."),
         ("adult", ("jinja2",), "jinja2=missing: the report needs pip install 'bayesdp[report]'."),
-        ("mnist", ("kymatio",), "kymatio=missing: computing scattering features needs pip install 'bayesdp[recipes]'."),
+        (
+            "fashion-mnist",
+            ("kymatio",),
+            "kymatio=missing: computing scattering features needs pip install 'bayesdp[recipes]'.",
+        ),
         ("digits", ("torch",), "torch=missing: training a network with DP-SGD needs pip install 'bayesdp[demo]'."),
+        (
+            "mnist-network",
+            ("opacus",),
+            "opacus=missing: training a network with DP-SGD needs pip install 'bayesdp[demo]'.",
+        ),
     ],
-    ids=["bare adult", "bare digits", "adult sklearn", "adult jinja2", "mnist kymatio", "digits torch"],
+    ids=[
+        *("bare adult", "bare digits", "adult sklearn", "adult jinja2", "fashion-mnist kymatio", "digits torch"),
+        "mnist-network opacus",
+    ],
 )
 def test_train_names_the_library_and_the_extra(tmp_path, recipe, libraries, missing):
-    code = "from bayesdp.cli import main\nmain()"
-    result = without(libraries, code, tmp_path, "train", recipe, "--data", "nowhere", "-o", "out")
+    result = run_without("train", recipe, "--data", "nowhere", "-o", "out", libraries=libraries, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr == f"bayesdp: {missing}\n"
     assert result.stdout == ""
@@ -42,7 +46,7 @@ def test_train_names_the_library_and_the_extra(tmp_path, recipe, libraries, miss
 
 
 def test_the_demo_says_it_too_and_makes_no_folder(tmp_path):
-    result = without(BARE, "from bayesdp.cli import main\nmain()", tmp_path, "demo")
+    result = run_without("demo", libraries=BARE, cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr == "bayesdp: safetensors=missing: bayesdp.recipes needs pip install 'bayesdp[recipes]'.\n"
     assert list(tmp_path.iterdir()) == []
@@ -57,14 +61,17 @@ for name in bayesdp.recipes.__all__:
     except ImportError as error:
         print(name, type(error).__name__)
 """
-    result = without(BARE, code, tmp_path)
+    result = run_without(libraries=BARE, code=code, cwd=tmp_path)
     assert result.stderr == ""
     without_libraries = {"Dataset", "RECIPES", "Rows", "SgdSettings", "load"}
     expected = [f"{name} MissingLibraryError" for name in recipes.__all__ if name not in without_libraries]
     assert result.stdout.splitlines() == expected
 
 
-@pytest.mark.parametrize(("recipe", "features"), [("mnist", "scattering"), ("cifar10", "efficientnet-lite0")])
+FEATURES_OF = {"mnist": "drawn-digits", "fashion-mnist": "scattering", "cifar10": "efficientnet-lite2"}
+
+
+@pytest.mark.parametrize(("recipe", "features"), FEATURES_OF.items())
 def test_features_are_checked_before_the_data_is_read(tmp_path, monkeypatch, recipe, features):
     for library in EXTRACTORS[features].libraries:
         with monkeypatch.context() as patched:

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,11 +18,11 @@ from safetensors.numpy import load_file
 from bayesdp import Ledger
 from bayesdp.cli import main
 from bayesdp.recipes import RECIPES, catalogue, load, train, whitening
+from bayesdp.recipes.datasets.scaled_tables import ADULT
 from bayesdp.recipes.features import EXTRACTORS
 from recipe_data import write_abalone, write_adult, write_images
 from warm_programs import COMMAND, Program, run_warm
 
-PROGRAM = Path(sys.executable).parent / "bayesdp"
 # The worst case of a run that need not be accurate: small, as its privacy loss distributions are computed faster.
 EPSILON = 1
 
@@ -64,12 +63,6 @@ def data(tmp_path, monkeypatch):
     return folder
 
 
-def program(*arguments):
-    """Run the installed program in a process of its own."""
-    command = [PROGRAM, "train", *arguments]
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=240)
-
-
 @pytest.fixture
 def command(monkeypatch):
     """Call what the program calls, in this process: exit code, standard output and errors."""
@@ -85,7 +78,7 @@ def command(monkeypatch):
 
 
 def test_the_program_prints_what_the_design_says(data, tmp_path):
-    result = program("adult", "--data", data, "--target-epsilon", EPSILON, "--json", "-o", tmp_path / "out")
+    result = run_warm("train", "adult", "--data", data, "--target-epsilon", EPSILON, "--json", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     printed = json.loads(result.stdout)
     expected = {"recipe", "accuracy", "baseline_accuracy", "worst_case", "shares", "bayesian", "seconds", "seed"}
@@ -114,7 +107,7 @@ def test_the_program_prints_what_the_design_says(data, tmp_path):
     assert "the number of training records is public" in (tmp_path / "out" / "statement.txt").read_text()
     assert "NOT FOR RELEASE" not in (tmp_path / "out" / "statement.txt").read_text()
     model = tmp_path / "out" / "model.safetensors"
-    assert load_file(model)["mean"].shape == (10,)
+    assert load_file(model)["mean"].shape == (len(ADULT) + 1,)  # and the intercept
     assert hashlib.sha256(model.read_bytes()).hexdigest() in (tmp_path / "out" / "report.html").read_text()
 
 

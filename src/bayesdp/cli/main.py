@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -57,6 +58,12 @@ def options(
     """How private a model is for typical people, not only in the worst case."""
 
 
+@cache
+def _program() -> Any:
+    """Build the parser of all commands, once in a process: it takes longer than most commands."""
+    return typer.main.get_command(app)
+
+
 _ParserError: Any = typer.BadParameter.__mro__[2]  # ClickException, which typer does not export
 
 
@@ -69,7 +76,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
+        code = _program().main(standalone_mode=False)
     except _ParserError as error:
         _fail(_parser_words(error, sys.argv))
     except ValueError as error:

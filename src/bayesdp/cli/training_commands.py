@@ -18,7 +18,12 @@ from bayesdp.progress import LiveText
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="mnist, fashion-mnist, cifar10, abalone, adult, sst2 or digits.", metavar="RECIPE")
+        str,
+        typer.Argument(
+            help="mnist, fashion-mnist, cifar10, abalone, adult, sst2 or digits; mnist-network or cifar10-network for "
+            "a network from scratch, without public features.",
+            metavar="RECIPE",
+        ),
     ],
     data: Data = None,
     model: Annotated[
@@ -34,6 +39,22 @@ def train(
         ),
     ] = None,
     delta: Delta = 1e-5,
+    aim: Annotated[
+        str,
+        typer.Option(
+            help="For whom settings were chosen: everyone (the most accurate model), or typical (the same worst case, "
+            "the least epsilon for half of the people, and less accuracy: the statement says how much; mnist, adult).",
+            metavar="everyone|typical",
+        ),
+    ] = "everyone",
+    tune: Annotated[
+        float | None,
+        typer.Option(
+            help="Choose settings privately, within the target: train a random number of times, NUMBER on average, "
+            "each with settings drawn at random, and keep the run with the best private score.",
+            metavar="NUMBER",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed for the noise of --reproducible; 0 by default.", metavar="NUMBER")
     ] = None,
@@ -81,6 +102,8 @@ def train(
         "model": model,
         "target_epsilon": target_epsilon,
         "delta": delta,
+        "aim": aim,
+        "tune": tune,
         "reproducible": reproducible,
         "baseline": baseline or None,
         "output": output,

@@ -9,11 +9,14 @@
     descent.py        what follows noisy gradients: settings, weights, a Gaussian posterior
     linear_probe.py   DP-SGD for a linear model, with norms in closed form; the recipe for images and sentences
     dp_sgd.py         DP-SGD for any PyTorch model, on Opacus; the recipe for digits
+    record_norms.py   gradients of audit records as ``dp_sgd.py`` clips them: means over views, masked
+    image_network.py  networks for images from scratch; the recipes without public features
     variational.py    private Bayesian logistic regression; the recipe for tables
     loop.py           the steps of a run; checkpoint.py keeps its state
     recipe_run.py     what a recipe is given and gives back
-    catalogue.py      the recipes and their settings
-    training.py       ``bayesdp train``; demo.py ``bayesdp demo``
+    catalogue.py      the recipes and their settings; choices.py: which settings there are
+    tuning.py         settings chosen privately: the best of a random number of runs
+    training.py       ``bayesdp train``, which gives back what is in trained.py; demo.py ``bayesdp demo``
 
 Names are imported when they are first used. Without the libraries of the extra ``recipes`` that raises
 MissingLibraryError, an ImportError that names what to install.
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from bayesdp.recipes.dp_sgd import fit_model as fit_model
     from bayesdp.recipes.linear_probe import ProbeRows as ProbeRows
     from bayesdp.recipes.linear_probe import fit_probe as fit_probe
-    from bayesdp.recipes.training import Trained as Trained
+    from bayesdp.recipes.trained import Trained as Trained
     from bayesdp.recipes.training import train as train
     from bayesdp.recipes.variational import BayesianLogisticRegression as BayesianLogisticRegression
 
@@ -44,7 +47,7 @@ _HOME = {
     "RECIPES": "catalogue",
     "Rows": "datasets",
     "SgdSettings": "descent",
-    "Trained": "training",
+    "Trained": "trained",
     "fit_model": "dp_sgd",
     "fit_probe": "linear_probe",
     "load": "datasets",

@@ -11,7 +11,7 @@ from bayesdp.validation import count, refuse
 from bayesdp.whole_file import made_folder, write_text
 
 if TYPE_CHECKING:
-    from bayesdp.recipes.training import Trained
+    from bayesdp.recipes.trained import Trained
 
 _MARKER = ".demo"
 

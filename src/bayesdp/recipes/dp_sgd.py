@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,18 +28,18 @@ from bayesdp.opacus.audit_loss import separate_loss
 from bayesdp.opacus.twin import quiet_hooks
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
-from bayesdp.recipes.catalogue import NetworkChoice
 from bayesdp.recipes.checkpoint import Arrays, Checkpoint
+from bayesdp.recipes.choices import NetworkChoice
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import SgdSettings
 from bayesdp.recipes.loop import run_steps
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
+from bayesdp.recipes.record_norms import Loss, RecordNorms, Views, check_views, only_view
 from bayesdp.recipes.release import RESTS_ON
 from bayesdp.recipes.stages import stages
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _ROWS_AT_ONCE = 1024
 
 
@@ -54,6 +53,7 @@ def fit_model(
     ledger: Ledger,
     randomness: Randomness,
     audit: tuple[torch.Tensor, torch.Tensor] | None = None,
+    views: Views = only_view,
     at_once: int | None = None,
     checkpoint: Checkpoint | None = None,
     track: Progress = iter,
@@ -64,27 +64,36 @@ def fit_model(
     whatever is drawn. ``audit`` are inputs and targets of people from the same population who are not trained on; the
     norms that their gradients would have go into the ledger. ``at_once`` is the number of records of a batch that are
     computed together, for large batches in little memory; it changes nothing else. A ledger that has steps is continued
-    from ``checkpoint``. Afterwards the model is a plain one again, without the hooks of Opacus.
+    from ``checkpoint``. With ``average`` in the settings, the weights after the last steps are averaged, which is
+    post-processing. Afterwards the model is a plain one again, without the hooks of Opacus.
 
-    Raises InvalidInputError for settings that do not apply to models (``average``), for a loss that couples records and
+    ``views`` maps records [b, ...] to fixed variants of each, [b, k, ...], such as an image and its mirror image
+    (augmentation multiplicity; De et al., 2022, arXiv:2204.13650). What is clipped is the mean of the gradients of a
+    record's views, one vector for each record; audit norms are those of this mean. Views must not be random: a record
+    then contributes a function of the weights, and its norm says all about a step. Random views would be randomness
+    that is not released, for which one draw of an audit norm is not a bound.
+
+    Raises InvalidInputError for a loss that couples records, for views that are random or depend on other records, and
     for everything else that Opacus or the accounting cannot handle, as ``bayesdp.opacus.watch`` does. All rows go
     through model and loss once before the first step: a row that makes them fail, such as a class that the model does
     not have, is refused then, because a run that fails at the step that draws the row would give it away.
     """
-    if settings.average:
-        raise refuse("average", settings.average, "0: weights of models are not averaged")
     if at_once is not None:
         validation.count("at_once", at_once, minimum=1)
     separate_loss(loss, "mean", targets)
-    _check_rows(model, loss, inputs, targets, at_once)
-    run = _Training(model, loss, inputs, targets, settings, ledger, randomness, audit, at_once)
+    check_views(views, inputs)
+    _check_rows(model, loss, inputs, targets, views, at_once)
+    run = _Training(model, loss, inputs, targets, settings, ledger, randomness, audit, views, at_once)
     try:
         run_steps(run.step, run, steps=settings.steps, ledger=ledger, checkpoint=checkpoint, track=track)
     finally:
         run.close()
+    run.take_average()
 
 
-def _check_rows(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, at_once: int | None) -> None:
+def _check_rows(
+    model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, views: Views, at_once: int | None
+) -> None:
     """Raise InvalidInputError for rows of which the model or the loss cannot be computed."""
     if len(inputs) != len(targets):
         raise refuse("len(inputs)", len(inputs), f"a row for each of {len(targets)} targets")
@@ -92,12 +101,17 @@ def _check_rows(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: tor
     with torch.no_grad(), torch.random.fork_rng():
         try:
             for x, y in zip(*(rows.split(at_once or _ROWS_AT_ONCE) for rows in (inputs, targets)), strict=True):
-                loss(model.eval()(x), y)
+                _loss_of_views(model.eval(), loss, views(x), y)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise refuse("inputs, targets", "rows", f"rows that model and loss can take ({reason})") from None
         finally:
             model.train(training)
+
+
+def _loss_of_views(model: Any, loss: Loss, views: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss over all views [b, k, ...] of records with these targets [b, ...]."""
+    return loss(model(views.flatten(0, 1)), targets.repeat_interleave(views.shape[1], dim=0))
 
 
 class _Training:
@@ -113,13 +127,17 @@ class _Training:
         ledger: Ledger,
         randomness: Randomness,
         audit: tuple[torch.Tensor, torch.Tensor] | None,
+        views: Views,
         at_once: int | None,
     ) -> None:
         self._plain, self._loss, self._settings, self._randomness = model.train(), loss, settings, randomness
+        self._views = views
         self._masks: list[torch.Tensor] | None = None
+        self._sum = [torch.zeros_like(parameter) for parameter in model.parameters()]
+        self._averaged = 0
         records: Any = audit
-        if audit is not None and settings.mask is not None:
-            records = MaskedAudit(model, loss, *audit, lambda: self._masks)
+        if audit is not None and (settings.mask is not None or views is not only_view):
+            records = RecordNorms(model, loss, *audit, views=views, masks=lambda: self._masks)
         self._model: Any = GradSampleModule(model, batch_first=True, loss_reduction="mean")
         self._sgd = torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
         self._optimizer: Any = DPOptimizer(
@@ -160,12 +178,24 @@ class _Training:
         while True:
             inputs, targets = next(self._batches)
             self._optimizer.zero_grad()
+            views = self._views(inputs)
             with quiet_hooks():
-                self._loss(self._model(inputs), targets).backward()
-            self._mask_gradients()
+                _loss_of_views(self._model, self._loss, views, targets).backward()
+            self._change_gradients(*views.shape[:2])
             self._optimizer.step()
             if not self._optimizer._is_last_step_skipped:
-                return
+                break
+        if number >= round((1 - self._settings.average) * self._settings.steps):
+            for total, parameter in zip(self._sum, self._plain.parameters(), strict=True):
+                total += parameter.detach()
+            self._averaged += 1
+
+    def take_average(self) -> None:
+        """Put the average of the weights after the last steps into the model, if there were such steps."""
+        if self._averaged:
+            with torch.no_grad():
+                for total, parameter in zip(self._sum, self._plain.parameters(), strict=True):
+                    parameter.copy_(total / self._averaged)
 
     def close(self) -> None:
         """Take the hooks of Opacus off the model."""
@@ -173,12 +203,15 @@ class _Training:
         self._model.to_standard_module()
 
     def state(self) -> Arrays:
-        """Return parameters, buffers and momentum."""
+        """Return parameters, buffers, momentum, and the sum of weights to average."""
         arrays = {f"model.{name}": value.detach().cpu().numpy() for name, value in self._plain.state_dict().items()}
         for number, parameter in enumerate(self._plain.parameters()):
             momentum = self._sgd.state.get(parameter, {}).get("momentum_buffer")
             if momentum is not None:
                 arrays[f"momentum.{number}"] = momentum.cpu().numpy()
+        if self._averaged:
+            arrays |= {f"sum.{number}": total.cpu().numpy() for number, total in enumerate(self._sum)}
+            arrays["averaged"] = np.array([self._averaged])
         return arrays
 
     def restore(self, state: Arrays) -> None:
@@ -191,6 +224,9 @@ class _Training:
         for number, parameter in enumerate(self._plain.parameters()):
             if (kept := state.get(f"momentum.{number}")) is not None:
                 self._sgd.state[parameter]["momentum_buffer"] = torch.from_numpy(kept).to(parameter.device)
+        if "averaged" in state:
+            self._averaged = int(state["averaged"][0])
+            self._sum = [torch.from_numpy(state[f"sum.{number}"]).to(old) for number, old in enumerate(self._sum)]
 
     def _new_masks(self, number: int) -> list[torch.Tensor] | None:
         share, parameters = self._settings.mask, self._optimizer.params
@@ -201,55 +237,13 @@ class _Training:
         parts = zip(whole.split(sizes), parameters, strict=True)
         return [part.view_as(parameter).to(parameter) for part, parameter in parts]
 
-    def _mask_gradients(self) -> None:
-        if self._masks is not None:
-            for parameter, mask in zip(self._optimizer.params, self._masks, strict=True):
-                parameter.grad_sample = parameter.grad_sample * mask
-
-
-class MaskedAudit:
-    """Audit records of a run with masks: norms of their masked gradients, computed one by one with torch.func.
-
-    It has the form of an audit set that ``bayesdp.opacus.watch`` takes.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
-        masks: Callable[[], Sequence[torch.Tensor] | None],
-        at_once: int = 64,
-    ) -> None:
-        self.records = len(targets)
-        self._model, self._loss, self._inputs, self._targets = model, loss, inputs, targets
-        self._form = copy.deepcopy(model)  # which stays without the hooks that Opacus puts into the model
-        self._masks, self._at_once = masks, at_once
-
-    def due(self) -> bool:
-        """Return True: norms are measured at every step."""
-        return True
-
-    def norms(self) -> torch.Tensor:
-        """Return the norms [m] with the parameters and masks as they are now."""
-        everything = dict(self._model.named_parameters())
-        parameters = {name: value.detach() for name, value in everything.items() if value.requires_grad}
-        rest = {name: value.detach() for name, value in everything.items() if not value.requires_grad}
-        buffers = dict(self._model.named_buffers())
-        masks = self._masks() or [torch.ones(())] * len(parameters)
-
-        def loss(trained: Any, record: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            output: Any = torch.func.functional_call(self._form, (trained, rest, buffers), (record[None],))
-            return self._loss(output, target[None])
-
-        def norm(record: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            gradients = torch.func.grad(loss)(parameters, record, target).values()
-            return sum((g * m).square().sum() for g, m in zip(gradients, masks, strict=True)).sqrt()  # type: ignore[union-attr]
-
-        # randomness="different": each record has a dropout of its own
-        norms = torch.func.vmap(norm, chunk_size=self._at_once, randomness="different")
-        return norms(self._inputs, self._targets)
+    def _change_gradients(self, records: int, views: int) -> None:
+        """Replace the gradients of all views by their mean for each record, and mask it."""
+        for number, parameter in enumerate(self._optimizer.params):
+            if views > 1:
+                parameter.grad_sample = parameter.grad_sample.unflatten(0, (records, views)).mean(1)
+            if self._masks is not None:
+                parameter.grad_sample = parameter.grad_sample * self._masks[number]
 
 
 def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:
@@ -259,18 +253,23 @@ def predictions(model: nn.Module, inputs: torch.Tensor) -> NDArray[np.int64]:
         return torch.cat([model(part).argmax(1) for part in inputs.split(_ROWS_AT_ONCE)]).numpy()
 
 
-def fit_recipe(run: RecipeRun, choice: NetworkChoice) -> Fitted:
-    """Train the network on development rows, images [n, 1, 8, 8], within ``run.target_epsilon`` for everyone."""
-    dataset = run.dataset
+def settings_for(run: RecipeRun, choice: NetworkChoice, average: float = 0.0) -> SgdSettings:
+    """Return the settings of ``choice`` with the noise that keeps ``run.target_epsilon`` for everyone."""
     [training] = stages(choice, run.target_epsilon, run.delta)
-    settings = SgdSettings(
+    return SgdSettings(
         steps=choice.steps,
         sample_rate=choice.sample_rate,
         clip=choice.clip,
         noise_multiplier=training.noise_multiplier,
         learning_rate=choice.learning_rate,
         momentum=choice.momentum,
+        average=average,
     )
+
+
+def fit_recipe(run: RecipeRun, choice: NetworkChoice) -> Fitted:
+    """Train the network on development rows, images [n, 1, 8, 8], within ``run.target_epsilon`` for everyone."""
+    dataset, settings = run.dataset, settings_for(run, choice)
     model, (inputs, targets) = network(dataset.classes), _tensors(dataset.development)
     start = copy.deepcopy(model)
     fit_model(
@@ -290,6 +289,7 @@ def fit_recipe(run: RecipeRun, choice: NetworkChoice) -> Fitted:
         classify="argmax of bayesdp.recipes.dp_sgd.network with this state, images [n, 1, 8, 8] from 0 to 1",
         accuracy=_accuracy(model, dataset.audit),
         baseline=lambda: _baseline(start, dataset, settings),
+        hits=lambda: (_hits(model, dataset.development), _hits(model, dataset.audit)),
     )
 
 
@@ -317,8 +317,12 @@ def _tensors(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(rows.x), torch.from_numpy(rows.y)
 
 
+def _hits(model: nn.Module, rows: Rows) -> NDArray[np.bool_]:
+    return predictions(model, torch.from_numpy(rows.x)) == rows.y
+
+
 def _accuracy(model: nn.Module, rows: Rows) -> float:
-    return float((predictions(model, torch.from_numpy(rows.x)) == rows.y).mean())
+    return float(_hits(model, rows).mean())
 
 
 def _baseline(model: nn.Module, dataset: Dataset, settings: SgdSettings) -> float:

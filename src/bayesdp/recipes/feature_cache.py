@@ -14,12 +14,12 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from bayesdp.progress import Progress, showing
 from bayesdp.recipes.datasets import fingerprint
@@ -27,7 +27,7 @@ from bayesdp.whole_file import write_whole
 
 VARIABLE = "BAYESDP_CACHE"
 Features = NDArray[np.float32]
-_KIND = np.dtype(np.float32)  # in which features are kept
+_KIND = np.dtype(np.float32)  # in which features are kept, unless they are kept in less
 _ROWS_OF_A_PART = 1024
 
 
@@ -62,57 +62,72 @@ def cached(
 def cached_in_parts(
     name: str,
     version: int,
-    rows: NDArray[Any],
+    several: Sequence[NDArray[Any]],
     compute: Callable[[NDArray[Any]], Features],
     rows_at_once: int,
+    kind: DTypeLike = np.float32,
     track: Progress = iter,
-) -> Features:
-    """Return the features [n, d] of rows [n, ...], as ``cached`` does, and keep those of every thousand rows.
+) -> list[Features]:
+    """Return the features [n, d] of each array of rows [n, ...], as ``cached`` does; keep those of every thousand rows.
 
     ``compute`` is called with ``rows_at_once`` rows at a time, always the same ones together, so features do not depend
-    on interruptions. ``track`` shows the progress, in which rows whose features were kept count too.
+    on interruptions. Features are rounded to ``kind``, in which they are kept. ``track`` shows the progress of what is
+    left to compute in all arrays together: what was kept is not in it, so the time that it predicts is right.
     """
-    path = _path(name, version, rows)
-    kept = _read(path, len(rows))
-    if kept is not None:
-        return kept
-    parts = path.with_suffix(".parts")
-    size = rows_at_once * max(1, _ROWS_OF_A_PART // rows_at_once)
-    whole = _Whole(len(rows))
-    with showing(track, range(0, len(rows), rows_at_once)) as starts:
-        for start in starts:
-            first = start - start % size
-            last, part = min(first + size, len(rows)), parts / f"{first}.npy"
-            if start == first and (read := _read(part, last - first)) is not None:
-                whole.put(first, read)
-            if start < whole.filled:
-                continue
-            whole.put(start, compute(rows[start : start + rows_at_once]))
-            if whole.filled == last:
-                _write(part, whole.features[first:last])
-    _write(path, whole.features)
-    if path.exists():
-        shutil.rmtree(parts, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            parts.rmdir()  # only if nothing could be kept in it
-    return whole.features
+    arrays = [_Parts(_path(name, version, rows), rows, rows_at_once, np.dtype(kind)) for rows in several]
+    missing = [(parts, start) for parts in arrays for start in parts.missing]
+    if missing:
+        with showing(track, missing) as calls:
+            for parts, start in calls:
+                parts.put(start, compute(parts.rows[start : start + rows_at_once]))
+    return [parts.features.astype(_KIND, copy=False) for parts in arrays]
 
 
-class _Whole:
-    """The features of all rows, filled from the first row on, without a second copy in memory."""
+class _Parts:
+    """The features of one array of rows: read from the cache as far as they are there, then filled and kept."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self.features: Features = np.empty((rows, 0), _KIND)
-        self.filled = 0
+    def __init__(self, path: Path, rows: NDArray[Any], rows_at_once: int, kind: np.dtype[Any]) -> None:
+        self.rows, self._path, self._kind, self._at_once = rows, path, kind, rows_at_once
+        self._folder = path.with_suffix(".parts")
+        self._size = rows_at_once * max(1, _ROWS_OF_A_PART // rows_at_once)
+        self.features: NDArray[Any] = np.empty((len(rows), 0), kind)
+        self.missing: list[int] = []
+        "The first of each ``rows_at_once`` rows whose features are not there yet."
+        whole = _read(path, len(rows), kind)
+        if whole is not None:
+            self.features = whole
+            return
+        for first in range(0, len(rows), self._size):
+            last = min(first + self._size, len(rows))
+            part = _read(self._folder / f"{first}.npy", last - first, kind)
+            if part is None:
+                self.missing.extend(range(first, last, rows_at_once))
+            else:
+                self._fill(first, part)
 
     def put(self, start: int, features: Features) -> None:
-        """Put the features of rows from ``start`` on in their place: all rows before it have theirs already."""
-        if not self.filled:
-            self.features = np.empty((self._rows, *features.shape[1:]), _KIND)
+        """Keep the features of rows from ``start`` on; a part, and the whole, is written with its last rows."""
+        self._fill(start, features)
+        self.missing.remove(start)
+        first = start - start % self._size
+        last = min(first + self._size, len(self.rows))
+        if start + self._at_once >= last:
+            _write(self._folder / f"{first}.npy", self.features[first:last])
+        if not self.missing:
+            self._finish()
+
+    def _fill(self, start: int, features: NDArray[Any]) -> None:
+        if not self.features.shape[1]:
+            self.features = np.empty((len(self.rows), *features.shape[1:]), self._kind)
         self.features[start : start + len(features)] = features
-        self.filled = start + len(features)
+
+    def _finish(self) -> None:
+        _write(self._path, self.features)
+        if self._path.exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()  # only if nothing could be kept in it
 
 
 def _path(name: str, version: int, rows: NDArray[Any]) -> Path:
@@ -120,11 +135,11 @@ def _path(name: str, version: int, rows: NDArray[Any]) -> Path:
     return folder() / f"{name}-{version}-{fingerprint([rows], about=kind)[:32]}.npy"
 
 
-def _checksum(features: Features) -> bytes:
+def _checksum(features: NDArray[Any]) -> bytes:
     return hashlib.sha256(features.data).digest()
 
 
-def _read(path: Path, length: int) -> Features | None:
+def _read(path: Path, length: int, kind: np.dtype[Any] = _KIND) -> NDArray[Any] | None:
     """Return the array in a file; None without a file, or if the checksum behind the array is not that of the array."""
     try:
         with path.open("rb") as file:
@@ -132,11 +147,11 @@ def _read(path: Path, length: int) -> Features | None:
             checksum = file.read()
     except Exception:  # NumPy raises errors of many classes for a damaged file
         return None
-    good = features.dtype == _KIND and len(features) == length and checksum == _checksum(features)
+    good = features.dtype == kind and len(features) == length and checksum == _checksum(features)
     return features if good else None
 
 
-def _write(path: Path, features: Features) -> None:
+def _write(path: Path, features: NDArray[Any]) -> None:
     """Write an array and its checksum; a full disk, or a folder that is read only, leaves nothing behind."""
 
     def write(file: IO[bytes]) -> None:

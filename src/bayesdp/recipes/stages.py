@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from bayesdp.claims.plan import Plan
 from bayesdp.guarantees.calibration import calibrate
-from bayesdp.recipes.catalogue import Choice, NetworkChoice, ProbeChoice
+from bayesdp.recipes.choices import Choice, NetworkChoice, ProbeChoice
 from bayesdp.validation import refuse
 
 

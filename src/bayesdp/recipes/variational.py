@@ -31,8 +31,8 @@ from bayesdp.guarantees.calibration import calibrate
 from bayesdp.optional import needs
 from bayesdp.progress import Progress
 from bayesdp.randomness import Randomness, Secure, Seeded, gaussian
-from bayesdp.recipes.catalogue import VariationalChoice
 from bayesdp.recipes.checkpoint import Checkpoint
+from bayesdp.recipes.choices import VariationalChoice
 from bayesdp.recipes.datasets import Dataset, Rows
 from bayesdp.recipes.descent import GaussianPosterior, SgdSettings
 from bayesdp.recipes.loop import run_steps
@@ -298,6 +298,7 @@ def fit_recipe(run: RecipeRun, choice: VariationalChoice) -> Fitted:
         classify="the second class where sigmoid([features, 1] @ theta), averaged over the posterior, is above 1/2",
         accuracy=float(model.score(audit.x, audit.y)),
         baseline=lambda: _baseline(run.dataset),
+        hits=lambda: (model.predict(bounded_rows(train.x)) == train.y, model.predict(audit.x) == audit.y),
     )
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdp.optional import needs
-from bayesdp.recipes.catalogue import ProbeChoice
 from bayesdp.recipes.checkpoint import WHITENING, read_arrays, write_arrays
+from bayesdp.recipes.choices import ProbeChoice
 from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows
 from bayesdp.recipes.stages import Stage

@@ -78,6 +78,16 @@ class Dataset:
             test=None if self.test is None else Rows(compute(self.test.x), self.test.y),
         )
 
+    def with_audit_rows(self, count: int | None) -> Dataset:
+        """Return the data set with ``count`` of its audit rows, always the same; the others still count for accuracy.
+
+        None, or as many rows as there are, changes nothing.
+        """
+        if count is None or count >= len(self.audit):
+            return self
+        kept = np.random.default_rng(len(self.audit)).permutation(len(self.audit))[:count]
+        return replace(self, audit=self.audit.take(np.sort(kept)), test=self.judged)
+
     def arrays(self) -> list[NDArray[Any]]:
         """Return inputs and classes of the development rows, then those of the audit rows: what a run is made of."""
         return [self.development.x, self.development.y, self.audit.x, self.audit.y]

@@ -1,0 +1,171 @@
+"""`bayesdp train --tune`: what it keeps and says, what it refuses, and what is left when it is interrupted."""
+
+import json
+import math
+import sys
+
+import pytest
+
+from bayesdp import Ledger
+from bayesdp.cli import main
+from bayesdp.guarantees.selection import Selection
+from bayesdp.recipes import RECIPES, train, tuning
+from bayesdp.recipes.stages import stages
+from bayesdp.recipes.tuning import Trials
+from recipe_data import write_adult
+
+TARGET = 1.0
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_adult(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Call what the program calls, in this process: exit code and what it says on stderr."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bayesdp", "train", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def three_trials(monkeypatch):
+    """Three trials, whatever is drawn; returns their settings and scores as they end."""
+    ended = []
+    real = tuning._train
+
+    def watched(trial, run, number, track):
+        score, fitted = real(trial, run, number, track)
+        ended.append((trial.choice, score))
+        return score, fitted
+
+    monkeypatch.setattr(Selection, "trials", lambda self, uniform: 3)
+    monkeypatch.setattr(tuning, "_train", watched)
+    return ended
+
+
+def test_the_trial_with_the_best_score_is_kept_and_nothing_of_the_others(tmp_path, data, three_trials):
+    folder = tmp_path / "out"
+    trained = train("adult", data=data, target_epsilon=TARGET, tune=4, seed=3, reproducible=True, output=folder)
+    choice, _ = max(three_trials, key=lambda ended: ended[1])
+    assert len({ended[0] for ended in three_trials}) > 1
+    assert {key: trained.settings[key] for key in ("steps", "clip", "learning_rate")} == {
+        "steps": choice.steps,
+        "clip": choice.clip,
+        "learning_rate": choice.learning_rate,
+    }
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"}
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        assert ledger.selection == Selection(mean=4, exposure=ledger.selection.exposure)
+        assert ledger.steps == choice.steps + 1  # the score is the last release
+        claims = ledger.claims(delta=1e-5)
+        assert claims.statement() == trained.claims.statement()
+        assert 0.99 * TARGET < claims.everyone.epsilon <= TARGET
+    assert b".ledger" not in (folder / "run.ledger").read_bytes()  # nor the number of the trial, by its old name
+    kept = json.loads((folder / "run.json").read_text())
+    assert kept["selection"]["mean"] == 4
+    assert kept["selection"]["trial_epsilon"] < kept["selection"]["epsilon"] == kept["worst_case"]["epsilon"]
+    assert kept["settings"]["tuning"]["covered"] is True
+    statement = (folder / "statement.txt").read_text()
+    assert "Tuning: covered. This is the best of a random number of private runs, 4 on average" in statement
+    assert "choosing settings" not in statement
+    assert "the guarantee for everyone includes it" in (folder / "report.html").read_text()
+
+
+def test_trials_are_independent_and_a_seed_repeats_all_of_them(data, three_trials):
+    first, again = (
+        train("adult", data=data, target_epsilon=TARGET, tune=2, seed=1, reproducible=True) for _ in range(2)
+    )
+    assert three_trials[:3] == three_trials[3:]
+    assert len({score for _, score in three_trials}) == 3
+    assert first.accuracy == again.accuracy
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.candidates])
+def test_no_trial_reveals_more_than_is_declared(name):
+    """Every candidate's plan, with its score, is within the exposure of the selection, at targets small and large."""
+    for target in (0.1, 3.0):
+        trials = Trials.of(RECIPES[name], 5, target, 1e-5, 50_000)
+        for choice in trials.candidates:
+            planned = stages(choice, trials.training_epsilon, 1e-5)
+            squares = [stage.steps / stage.noise_multiplier**2 for stage in planned]
+            assert math.sqrt(math.fsum([*squares, trials.score_noise**-2])) <= trials.selection.exposure
+
+
+def test_no_figure_of_a_trial_is_shown(data, three_trials):
+    shown = []
+
+    def track(items, what):
+        shown.append(what)
+        return items
+
+    train("adult", data=data, target_epsilon=TARGET, tune=2, seed=1, reproducible=True, track=track)
+    assert {what for what in shown if what not in ("Public features", "Claims and report")} == {tuning.BAR}
+
+
+@pytest.mark.parametrize("tune", ["0", "1", "-3", "nan", "inf", "1001"])
+def test_no_number_of_trials(command, tmp_path, tune):
+    code, said = command("adult", "--tune", tune, "-o", tmp_path / "out")
+    assert code == 2
+    assert said.startswith("bayesdp: tune=")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--aim", "typical"], "one of --tune and --aim typical"),
+        (["--seeds", "2"], "choices among runs are not composed"),
+        (["--resume"], "begins anew"),
+        (["--aim", "nobody"], "aim='nobody'"),
+    ],
+)
+def test_what_does_not_go_with_it(command, tmp_path, more, said):
+    code, printed = command("adult", "--tune", "3", "-o", tmp_path / "out", *more)
+    assert code == 2
+    assert said in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_choice_that_was_interrupted_is_not_continued(command, tmp_path, data, monkeypatch):
+    folder, real = tmp_path / "out", tuning._train
+    monkeypatch.setattr(Selection, "trials", lambda self, uniform: 3)
+
+    def interrupted(trial, run, number, track):
+        if number == 1:
+            raise KeyboardInterrupt
+        return real(trial, run, number, track)
+
+    untuned = ["adult", "--data", data, "--target-epsilon", "1", "-o", folder]
+    monkeypatch.setattr(tuning, "_train", interrupted)
+    code, said = command(*untuned, "--tune", "3")
+    assert code == 130
+    assert "nothing in this one may be released" in said
+    assert not (folder / "run.ledger").exists()
+    monkeypatch.setattr(tuning, "_train", real)
+    for more in (["--tune", "3"], ["--resume"], []):
+        code, said = command(*untuned, *more)
+        assert code == 2
+        assert "a choice among runs was interrupted in this one" in said
+
+
+def test_rows_that_cannot_be_trained_on_leave_no_trace(tmp_path, data, monkeypatch):
+    folder = tmp_path / "out"
+
+    def refused(trial, run, number, track):
+        raise tuning.refuse("rows", 0, "more")
+
+    monkeypatch.setattr(tuning, "_train", refused)
+    with pytest.raises(ValueError, match="rows="):
+        train("adult", data=data, target_epsilon=TARGET, tune=3, output=folder)
+    assert not (folder / "trials").exists()
