@@ -20,3 +20,9 @@ def test_audits_cost_at_most_what_was_asked_for() -> None:
     lines = json.loads((ROOT / "results" / "audit_cost.json").read_text())["after"]["lines"]
     assert len(lines) == 14
     assert all(line["price"]["high"] <= line["price"]["limit"] for line in lines)
+
+
+def test_an_audit_of_few_records_takes_little_more_than_a_pass_of_one_record() -> None:
+    """At most 2 ms more than PyTorch alone takes for one record."""
+    lines = json.loads((ROOT / "results" / "audit_cost.json").read_text())["after"]["lines"]
+    assert all(line["fixed_milliseconds"]["value"] <= line["plain_milliseconds"] + 2 for line in lines)

@@ -28,6 +28,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def script(name):
+        monkeypatch.syspath_prepend(EXAMPLES)  # as for a script that is run
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         return capsys.readouterr().out
 
@@ -87,8 +88,8 @@ def test_lora_sst2(run, tmp_path, monkeypatch):
         pytest.importorskip(library, reason="the extra transformers is not installed")
     write_transformer(tmp_path / "model")
     write_sst2(tmp_path / "data", phrases(1000), phrases(60, seed=1))
-    options = {"data": tmp_path / "data", "model": tmp_path / "model", "output": tmp_path / "out", "keep": "kept.npz"}
-    settings = {"layers": 2, "rank": 2, "steps": 5, "batch": 100, "epsilon": 3, "seed": 0, "words": 4}
+    options = {"data": tmp_path / "data", "model": tmp_path / "model", "output": tmp_path / "out"}
+    settings = {"sentences": 64, "layers": 2, "rank": 2, "steps": 5, "batch": 100, "epsilon": 3, "seed": 0, "words": 4}
     texts = load("sst2", tmp_path / "data")
     trained, audited = (sum(len(text.split()) >= 4 for text in part.x) for part in (texts.development, texts.audit))
     arguments = [f"--{name}={value}" for name, value in {**options, **settings}.items()]
@@ -103,7 +104,7 @@ def test_lora_sst2(run, tmp_path, monkeypatch):
     with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
         assert (ledger.steps, ledger.audit_records) == (5, min(audited, 128))
         assert ledger.audit_used_for == "the form of the model"
-    # Judged by validation rows, with the activations of before: no audit row is looked at.
+    # Judged by validation rows: no audit row is looked at.
     monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments, f"--output={tmp_path / 'other'}", "--validate"])
     judged, fewer = re.match(
         r"[\d.]+% of (\d+) validation rows.*\nTrained: 5 steps on (\d+) rows", run("lora_sst2.py")
@@ -114,8 +115,26 @@ def test_lora_sst2(run, tmp_path, monkeypatch):
         assert ledger.audit_records == 0
 
 
-def test_validation_rows_of_lora_sst2_are_long_and_share_no_four_words_with_training_rows():
+def test_written_reviews_praise_and_blame_with_words_of_their_lists(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    module = runpy.run_path(str(EXAMPLES / "written_reviews.py"))
+    texts, classes = module["written_reviews"](2000)
+    again, _ = module["written_reviews"](2000)
+    assert texts.tolist() == again.tolist()
+    assert len(set(texts.tolist())) > 1800
+    assert 0.45 < classes.mean() < 0.55
+    assert not any(mark in text for text in texts for mark in "{}")
+    # The last clause decides, and what "is brilliant" is praised, unless it only thinks so itself.
+    ends = {text: re.search(r"(?<!thinks it) is ([\w-]+)$", text) for text in texts.tolist()}
+    for text, label in zip(texts.tolist(), classes, strict=True):
+        for kind, sentiment in (("good", 1), ("bad", 0)):
+            if ends[text] and ends[text][1] in module["WORDS"][kind]:
+                assert label == sentiment, text
+
+
+def test_validation_rows_of_lora_sst2_are_long_and_share_no_four_words_with_training_rows(monkeypatch):
     pytest.importorskip("peft", reason="the extra transformers is not installed")
+    monkeypatch.syspath_prepend(EXAMPLES)
     split = runpy.run_path(str(EXAMPLES / "lora_sst2.py"))["validation_split"]
     sentence = "the plot is a fine and moving film about nothing"
     texts = np.array([sentence, "the plot is a", "moving film about nothing", "a fine film", "the plot is dull", "bad"])

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from bayesdp.reproduce.published.weibull import classic
 from bayesdp.reproduce.targets import Reproduction, experiment
 from command_line import run
 from oracle_files import rows
+from warm_programs import run_warm
 
 _kept_worst_case = cache(worst_case)
 RESULTS = Path(__file__).parents[2] / "results" / "reproduction"
@@ -182,8 +181,7 @@ def test_what_is_not_finite_is_null_in_json():
 
 
 def test_the_command(tmp_path):
-    program = [Path(sys.executable).parent / "bayesdp", "reproduce", "lambda-epsilon", "-o", "out"]
-    done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = run_warm("reproduce", "lambda-epsilon", "-o", "out", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[:2] == ["out/lambda-epsilon.json", "out/lambda-epsilon.png"]
     assert "holds as published" in done.stdout

@@ -20,18 +20,18 @@ Loop = Callable[[Run], None]
 
 
 def plain(run: Run) -> None:
-    run.train(3)
+    run.train(2)
 
 
 def virtual(run: Run) -> None:
     manager = BatchMemoryManager(data_loader=run.loader, max_physical_batch_size=7, optimizer=run.optimizer)
     with manager as loader:
-        run.train(3, loader=loader)
+        run.train(2, loader=loader)
 
 
 def signalled(run: Run) -> None:
     """As dp-transformers accumulates: signal, step and clear after each part, then a step as usual."""
-    for _ in range(3):
+    for _ in range(2):
         for number, (x, y) in enumerate(run.loader):
             run.loss(run.model(x), y).backward()
             if number % 2 == 0:
@@ -43,7 +43,7 @@ def signalled(run: Run) -> None:
 def signalled_both_ways(run: Run) -> None:
     """Signals for every step, sent ahead of time, in groups of three that go on from one epoch to the next."""
     number = 0
-    for _ in range(3):
+    for _ in range(2):
         for x, y in run.loader:
             if number % 3 == 0:
                 for skip in (True, True, False):
@@ -55,7 +55,7 @@ def signalled_both_ways(run: Run) -> None:
 def accumulated(run: Run) -> None:
     """Gradients of two draws, with the loss scaled as one does it."""
     run.model.allow_grad_accumulation()
-    for _ in range(3):
+    for _ in range(2):
         for number, (x, y) in enumerate(run.loader):
             (run.loss(run.model(x), y) / 2).backward()
             if number % 2:
