@@ -89,7 +89,10 @@ def test_faults_are_counted_with_what_went_wrong(tmp_path):
         },
         "disk": {"found": [{"folds_that_failed": 4, "steps": 60}], "failures": []},
         "clock": {"found": {"steps": 30}, "failures": []},
-        "memory": {"found": [{"raised": {"MemoryError": 11, "StorageError": 2}, "steps": 40}], "failures": []},
+        "memory": {
+            "found": {"happened": {"MemoryError": 11, "StorageError": 2, "nothing": 5}, "steps": 40},
+            "failures": [],
+        },
     }
     for name, content in (("fuzz", fuzz), ("faults_under_load", faults)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
