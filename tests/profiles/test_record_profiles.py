@@ -161,6 +161,15 @@ def test_steps_that_are_too_loud_are_left_to_renyi():
     assert records.delta[1, 0] == 1
 
 
+@pytest.mark.parametrize("steps", [10**6, 10**8, 10**10, 10**12, 10**15])
+@pytest.mark.parametrize(("rate", "exposure"), [(0.075, 13.72), (0.9, 20.0), (1e-3, 1.0)])
+def test_runs_that_no_grid_resolves_are_left_to_renyi(rate, exposure, steps):
+    """A run of 10^12 loud steps has an epsilon of 10^14; a grid for it would have e^loss overflow."""
+    record = profiles(one_kind(1 / exposure, rate, steps), 0.3)
+    alone = profiles(one_kind(1 / exposure, rate, 1), 0.3)
+    assert alone.epsilon[0] <= record.epsilon[0] < np.inf
+
+
 @pytest.mark.parametrize("delta", [1e-300, 1e-308, 5e-324])
 def test_the_smallest_deltas(delta):
     assert 10 < profiles(one_kind(1.0, 0.1, 100), delta).epsilon[0] < np.inf

@@ -26,6 +26,7 @@ from bayesdp.validation import FloatArray, refuse
 _LAMBDAS = np.unique(np.geomspace(1, 1024, 80).round())
 _CHUNK, _RATIO = 4096, 1.75  # records in a chunk, and how much their epsilons may differ
 _COARSEST = 0.01
+_TOO_COARSE = 100.0  # a grid on which e^loss could overflow; Rényi divergences are as good then
 _MOST_WORK = 1 << 26  # kinds of steps times points of the window
 _LOUDEST, _LEAST_DELTA = 20.0, 1e-100  # exposures above and deltas below are left to Rényi divergences
 _ROUND_UP = 1 + 2.0**-38
@@ -138,6 +139,8 @@ def _computed(
     for chunk in track(list(_chunks(np.where(computable, renyi, np.inf)))):
         order = _best_order(costs[chunk], least)
         interval = precision.interval or _interval(costs[chunk], counts[chunk], renyi[chunk], least, precision)
+        if interval > _TOO_COARSE:
+            continue
         kinds = np.flatnonzero(counts[chunk].any(axis=0) & (given.exposures > 0))
         taken = counts[np.ix_(chunk, kinds)]
         truncation = precision.error * least / (2 * taken.sum(axis=1).max())

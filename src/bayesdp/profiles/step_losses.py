@@ -47,7 +47,7 @@ class Losses:
         s = order, 2 order, 4 order, ..., D = ``doublings`` of them. Infinite where it overflows.
         """
         result = np.empty((2, self.kinds, doublings))
-        with np.errstate(over="ignore", divide="ignore", under="ignore"):
+        with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
             power = np.exp(order * self.interval * self.point)
             for column in range(doublings):
                 result[0, :, column] = np.log(np.add.reduceat(self.mass * power, self.start))
