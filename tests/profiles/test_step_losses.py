@@ -81,3 +81,10 @@ def test_many_kinds_are_those_of_each_alone():
             own = np.bincount(many.point[here] - first, many.mass[here], length)
             np.testing.assert_array_equal(own, dense(single, first, length))
             assert many.lost[number] == single.lost[0]
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-310, 1e-300])
+def test_records_that_are_never_drawn_lose_nothing(rate):
+    for losses in step_losses(np.array([rate]), np.array([1.0]), 1e-3, 1e-18):
+        assert losses.mass[losses.point == 0].sum() == pytest.approx(1.0, abs=1e-12)
+        assert losses.lost.sum() <= 1e-17

@@ -184,7 +184,7 @@ def _output(rate: FloatArray, exposure: FloatArray, loss: FloatArray) -> FloatAr
 
 
 def _small_power(rate: FloatArray, loss: FloatArray) -> FloatArray:
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):  # at a rate below 1e-300 no output has such a loss
         return np.log1p(np.maximum(np.expm1(loss) / rate, -1.0))
 
 
