@@ -43,6 +43,16 @@ def test_efficientnet_is_the_same_for_mirror_images(features, rounding):
     assert np.linalg.norm(computed[0] - computed[1]) > 0.01
 
 
+def test_scattering_beside_a_network_depends_on_its_row_only():
+    beside = EXTRACTORS["scattering-efficientnet"]
+    together = beside(IMAGES)
+    assert together.shape == (5, 81 * 9 + 1280)
+    np.testing.assert_allclose(np.linalg.norm(together[:, : 81 * 9], axis=1), np.sqrt(0.5), rtol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(beside(IMAGES[3:4])[0], together[3], atol=2e-3)
+    assert np.linalg.norm(together[0] - together[1]) > 0.01
+
+
 def test_folded_norms_leave_the_network_as_it_is():
     """Batch norms are folded into convolutions: the same function in the same arithmetic."""
     torch = pytest.importorskip("torch")

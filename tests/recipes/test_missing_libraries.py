@@ -23,7 +23,7 @@ BARE = ("safetensors", "sklearn", "pandas", "torch", "opacus", "kymatio", "jinja
         (
             "fashion-mnist",
             ("kymatio",),
-            "kymatio=missing: computing scattering features needs pip install 'bayesdp[recipes]'.",
+            "kymatio=missing: computing scattering-efficientnet features needs pip install 'bayesdp[recipes]'.",
         ),
         ("digits", ("torch",), "torch=missing: training a network with DP-SGD needs pip install 'bayesdp[demo]'."),
         (
@@ -68,7 +68,7 @@ for name in bayesdp.recipes.__all__:
     assert result.stdout.splitlines() == expected
 
 
-FEATURES_OF = {"mnist": "drawn-digits", "fashion-mnist": "scattering", "cifar10": "efficientnet-lite2"}
+FEATURES_OF = {"mnist": "drawn-digits", "fashion-mnist": "scattering-efficientnet", "cifar10": "efficientnet-lite2"}
 
 
 @pytest.mark.parametrize(("recipe", "features"), FEATURES_OF.items())

@@ -178,10 +178,13 @@ RECIPES = {
         ),
         Recipe(
             name="fashion-mnist",
-            features="scattering",
+            features="scattering-efficientnet",
             candidates=_probes(),
-            choices=(ProbeChoice(target_epsilon=0.65, steps=80, clip=0.02, learning_rate=1250.0, shape=0.2),),
-            tried=10,
+            choices=(
+                _quiet_probe(target_epsilon=0.65, steps=120, clip=0.3, learning_rate=250.0, momentum=0.5, shape=0.1),
+            ),
+            tried=16,
+            audit_uses={0.65: _SECOND_LOOK},
         ),
         Recipe(
             name="cifar10",

@@ -24,10 +24,11 @@ Compute = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 
 def network_features(number: int, side: int, *, fast: bool) -> Compute:
-    """Return the function from images [n, 32, 32, 3] of bytes to features [n, 1280] of EfficientNet-lite ``number``.
+    """Return the function from images of bytes to features [n, 1280] of EfficientNet-lite ``number``.
 
-    Images are enlarged to ``side`` x ``side`` pixels. With ``fast`` batch norms are folded into convolutions, and
-    these are computed in the arithmetic that ``arithmetic`` names. Raises MissingLibraryError without the libraries.
+    Images are [n, h, w, 3], or [n, h, w] if they are grey: then all colours are alike. They are enlarged to ``side`` x
+    ``side`` pixels. With ``fast`` batch norms are folded into convolutions, and these are computed in the arithmetic
+    that ``arithmetic`` names. Raises MissingLibraryError without the libraries.
     """
     with needs("recipes", f"computing efficientnet-lite{number} features"):
         import torch
@@ -45,8 +46,9 @@ def network_features(number: int, side: int, *, fast: bool) -> Compute:
     network = network.to(dtype=kind, memory_format=torch.channels_last)
 
     def compute(images: NDArray[Any]) -> NDArray[np.float32]:
+        coloured = images if images.ndim == 4 else np.repeat(images[..., None], 3, axis=3)
         with torch.inference_mode():
-            pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float()
+            pixels = torch.from_numpy(coloured).permute(0, 3, 1, 2).float()
             large = torch.nn.functional.interpolate(pixels, size=(side, side), mode="bilinear", align_corners=False)
             ready = ((large - 127) / 128).to(kind).contiguous(memory_format=torch.channels_last)
             both = torch.cat([ready, ready.flip(3)])

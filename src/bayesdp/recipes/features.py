@@ -8,6 +8,7 @@ row is normalised by itself: statistics of the data set would be a release of th
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,6 +28,8 @@ from bayesdp.recipes.sentence_encoder import encoder, model_fingerprint, model_f
 from bayesdp.validation import refuse
 
 _GROUPS = 27  # of three channels of scattering coefficients each
+_PLACES = 7  # of scattering coefficients along each side of an image
+_IMAGES_AT_ONCE = 8  # in a network: what they take stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,11 @@ def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> D
     return dataset.with_features(lambda x: of_rows[id(x)])
 
 
-def _scattering() -> Callable[[NDArray[Any]], Features]:
-    """Two orders, two scales, eight angles: 81 channels of 7 x 7 for 28 x 28 pixels, normalised in groups of three."""
+def _scattering(places: int = _PLACES) -> Callable[[NDArray[Any]], Features]:
+    """Two orders, two scales, eight angles: 81 channels of 7 x 7 for 28 x 28 pixels, normalised in groups of three.
+
+    Fewer ``places`` along each side are averages over neighbours.
+    """
     with needs("recipes", "computing scattering features"):
         import torch
         from kymatio.scattering2d.frontend.torch_frontend import ScatteringTorch2D
@@ -105,9 +111,25 @@ def _scattering() -> Callable[[NDArray[Any]], Features]:
     def compute(images: NDArray[Any]) -> Features:
         with torch.inference_mode():
             pixels = torch.from_numpy(images.astype(np.float32) / 255)
-            channels = transform(pixels)
-            normalised = torch.nn.functional.group_norm(channels, _GROUPS)
-            return unit_length(normalised.flatten(1)).numpy()
+            channels = torch.nn.functional.group_norm(transform(pixels), _GROUPS)
+            if places != _PLACES:
+                channels = torch.nn.functional.adaptive_avg_pool2d(channels, places)
+            return unit_length(channels.flatten(1)).numpy()
+
+    return compute
+
+
+def _scattering_beside_network() -> Callable[[NDArray[Any]], Features]:
+    """Scattering at 3 x 3 places, and beside it the activations of EfficientNet-lite0 of the image at 128 pixels.
+
+    The one knows edges and roughly where they are, the other things that were photographed. Both have the same length.
+    """
+    scattering, network = _scattering(places=3), network_features(0, 128, fast=True)
+
+    def compute(images: NDArray[Any]) -> Features:
+        starts = range(0, len(images), _IMAGES_AT_ONCE)
+        things = np.concatenate([network(images[start : start + _IMAGES_AT_ONCE]) for start in starts])
+        return np.concatenate([scattering(images), things], axis=1) * np.float32(math.sqrt(0.5))
 
     return compute
 
@@ -157,11 +179,20 @@ EXTRACTORS = {
     for extractor in (
         Extractor("scattering", 1, 512, _scattering, libraries=("torch", "kymatio")),
         Extractor("drawn-digits", 1, 256, _drawn_digits, libraries=("torch", "safetensors")),
-        Extractor("efficientnet-lite0", 1, 8, _network(0, 128, fast=False), libraries=_libraries(0)),
+        Extractor(
+            "scattering-efficientnet",
+            1,
+            128,
+            _scattering_beside_network,
+            libraries=("kymatio", *_libraries(0)),
+            kind="float16",
+            variant=arithmetic,
+        ),
+        Extractor("efficientnet-lite0", 1, _IMAGES_AT_ONCE, _network(0, 128, fast=False), libraries=_libraries(0)),
         Extractor(
             "efficientnet-lite2",
             1,
-            8,
+            _IMAGES_AT_ONCE,
             _network(2, 192, fast=True),
             libraries=_libraries(2),
             kind="float16",
