@@ -167,3 +167,24 @@ def test_plans_that_differ_pay_for_the_dearest():
     alone = Ledger(plan=sampled, selection=SELECTION).worst_case().epsilon
     assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=1e-6)).worst_case().epsilon >= alone * (1 - 1e-6)
     assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=dear)).worst_case().epsilon > alone
+
+
+def test_steps_of_a_trial_have_one_time(tmp_path):
+    """How long a trial took tells whether it was the first, which must stay secret."""
+    began = "2026-01-31T13:00:00+01:00"
+    selection = Selection(mean=5, began=began)
+    assert selection.began == "2026-01-31T12:00:00+00:00"
+    assert Selection.from_json(selection.to_json()) == selection
+    with recorded(selection, tmp_path / "run.ledger") as ledger:
+        assert ledger.created == selection.began
+        assert {stored.step.time for stored in ledger.stored_steps()} == {1769860800.0}
+    with recorded() as ledger:
+        assert len({stored.step.time for stored in ledger.stored_steps()}) == 1
+    with recorded(None) as ledger:
+        assert len({stored.step.time for stored in ledger.stored_steps()}) > 1
+
+
+@pytest.mark.parametrize("began", ["yesterday", "2026-01-31T13:00:00", 5.0])
+def test_no_time_at_which_a_choice_began(began):
+    with pytest.raises(ValueError, match="began="):
+        Selection(mean=5, began=began)

@@ -2,7 +2,10 @@
 
 import json
 import math
+import re
 import sys
+from datetime import datetime
+from time import sleep
 
 import pytest
 
@@ -12,6 +15,7 @@ from bayesdp.guarantees.selection import Selection
 from bayesdp.recipes import RECIPES, train, tuning
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.tuning import Trials
+from bayesdp.report.summary import summary
 from recipe_data import write_adult
 
 TARGET = 1.0
@@ -65,7 +69,7 @@ def test_the_trial_with_the_best_score_is_kept_and_nothing_of_the_others(tmp_pat
     names = {path.name for path in folder.iterdir()}
     assert names == {"run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"}
     with Ledger.open(folder / "run.ledger", write=False) as ledger:
-        assert ledger.selection == Selection(mean=4, exposure=ledger.selection.exposure)
+        assert ledger.selection.mean == 4
         assert ledger.steps == choice.steps + 1  # the score is the last release
         claims = ledger.claims(delta=1e-5)
         assert claims.statement() == trained.claims.statement()
@@ -79,6 +83,36 @@ def test_the_trial_with_the_best_score_is_kept_and_nothing_of_the_others(tmp_pat
     assert "Tuning: covered. This is the best of a random number of private runs, 4 on average" in statement
     assert "choosing settings" not in statement
     assert "the guarantee for everyone includes it" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("best", [0, 2])
+def test_no_file_tells_which_trial_was_the_best_by_its_time(tmp_path, data, monkeypatch, best):
+    """A first trial that takes longer, and then waits, leaves the same times as the last one."""
+    folder, real = tmp_path / "out", tuning._train
+
+    def ranked(trial, run, number, track):
+        _, fitted = real(trial, run, number, track)
+        sleep(1.1)
+        return float(number == best), fitted
+
+    monkeypatch.setattr(Selection, "trials", lambda self, uniform: 3)
+    monkeypatch.setattr(tuning, "_train", ranked)
+    trained = train("adult", data=data, target_epsilon=TARGET, tune=4, output=folder)
+    kept = json.loads((folder / "run.json").read_text())
+    assert trained.seconds is kept["seconds"] is None
+    assert "must stay secret" in kept["seconds_reason"]
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        began = ledger.selection.began
+        assert ledger.created == began
+        times = {stored.step.time for stored in ledger.stored_steps()}
+        assert times == {datetime.fromisoformat(began).timestamp()}
+        shown = summary(ledger)
+        assert shown["created"] == began
+        assert shown["first_step"] is shown["last_step"] is None
+    years = rf"{began[:4]}-\d\d-\d\d.\d\d:\d\d:\d\d"
+    for name in ("run.json", "statement.txt", "report.html"):
+        written = (folder / name).read_text()
+        assert {time.replace("T", " ") for time in re.findall(years, written)} <= {began[:19].replace("T", " ")}
 
 
 def test_trials_are_independent_and_a_seed_repeats_all_of_them(data, three_trials):

@@ -15,6 +15,8 @@ from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.recipes.recipe_run import Fitted
 
+_NO_TIME = "not given: it would tell how many runs there were, or whether the first was chosen, which must stay secret"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
@@ -22,8 +24,8 @@ class Trained:
 
     ``accuracy`` is the share of ``judged_on`` (audit or test rows) that are classified correctly; ``baseline_accuracy``
     the same without noise, which is not private, or None. ``seconds`` is the time that everything took, data and report
-    included; for a run that was chosen among others, the time of that run alone, as the whole would tell how many there
-    were.
+    included; None for a run that was chosen among others. The whole time would tell how many there were, and that of
+    the run alone whether it was the first, and both must stay secret.
     """
 
     recipe: str
@@ -33,7 +35,7 @@ class Trained:
     settings: dict[str, Any]
     seed: int
     reproducible: bool
-    seconds: float
+    seconds: float | None
     model: Fitted
     repeated_steps: list[RepeatedStep]
     "Noise multiplier, sampling rate and number of its steps, for composition with other runs."
@@ -59,6 +61,7 @@ class Trained:
             **({"baseline_reason": without} if self.baseline_accuracy is None else {}),
             **self.claims.to_dict(),
             "seconds": self.seconds,
+            **({"seconds_reason": _NO_TIME} if self.seconds is None else {}),
             "seed": self.seed,
             "for_release": not self.reproducible and self.baseline_accuracy is None,
             "settings": self.settings,

@@ -136,7 +136,7 @@ def train(
     else:
         trials = Trials.of(recipe, tune, target, request.delta, len(dataset.development))
         best = run_trials(trials, run, lambda trial: about(trial.to_dict(recipe)), declared, track)
-        ledger, fitted, noted, started = best.ledger, best.fitted, best.about, time.perf_counter() - best.seconds
+        ledger, fitted, noted = best.ledger, best.fitted, best.about
     # The ledger is closed: the seal on the report is that of the file, and covers everything in it.
     with showing(lambda items: track(items, "Claims and report"), range(2)) as phases:
         bar = iter(phases)
@@ -158,7 +158,7 @@ def train(
         settings=noted["settings"],
         seed=seed,
         reproducible=reproducible,
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - started if tune is None else None,
         model=fitted,
         repeated_steps=ledger.history.repeated_steps(),
         judged_on="audit rows" if dataset.test is None else "test rows",

@@ -9,7 +9,7 @@ Who is protected by what: the people trained on, whose rows the scores are compu
 decide nothing here, so figures that rest on them stay what they are; as always, they are not protected.
 
 The number of trials is drawn beforehand and must stay secret, and so must the trials that were not chosen: their
-ledgers are deleted, and no file names their number.
+ledgers are deleted, and no file names their number, or has a time that depends on which trial was chosen.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import importlib
 import math
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class Trials:
         mu = 1 / calibrate(target_epsilon=whole, sample_rate=1.0, steps=1, delta=delta).noise_multiplier
         part = min(max((mu * SCORE_NOISE * rows) ** -2, SCORE_PARTS[0]), SCORE_PARTS[1])
         return Trials(
-            selection=replace(selection, exposure=mu),
+            selection=replace(selection, exposure=mu, began=datetime.now(UTC).isoformat(timespec="seconds")),
             candidates=recipe.candidates,
             target_epsilon=target_epsilon,
             training_epsilon=float(GaussianTrial(mu * math.sqrt(1 - part)).epsilons([delta])[0]),
@@ -127,12 +127,15 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class BestTrial:
-    """The trial that was chosen: its closed ledger, what the ledger notes, the model, and how long it alone took."""
+    """The trial that was chosen: its closed ledger, what the ledger notes, and the model.
+
+    Nothing tells how long it took: the first trial pays for what is loaded and compiled once, and whoever knows whether
+    the first one was chosen knows more than the guarantee covers.
+    """
 
     ledger: Ledger
     about: dict[str, Any]
     fitted: Fitted
-    seconds: float
 
 
 def run_trials(
@@ -153,7 +156,6 @@ def run_trials(
         place = uniform(run.randomness, step=number, part=1)
         trial = Trial(choice=trials.candidates[int(place * len(trials.candidates))], trials=trials)
         path = None if folder is None else folder / f"{number}.ledger"
-        started = time.perf_counter()
         noted = about(trial)
         with _ledger(path, trial, run.delta, noted, declared) as ledger:
             try:
@@ -166,8 +168,7 @@ def run_trials(
         if best is None or score > best[0]:
             if best is not None and path is not None:
                 Path(best[1].ledger.path).unlink()
-            seconds = time.perf_counter() - started
-            best = score, BestTrial(ledger=ledger, about=noted, fitted=fitted, seconds=seconds)
+            best = score, BestTrial(ledger=ledger, about=noted, fitted=fitted)
         elif path is not None:
             path.unlink()
     assert best is not None  # there is at least one trial
