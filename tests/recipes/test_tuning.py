@@ -14,6 +14,7 @@ from bayesdp.cli import main
 from bayesdp.guarantees.selection import Selection
 from bayesdp.recipes import RECIPES, train, tuning
 from bayesdp.recipes.stages import stages
+from bayesdp.recipes.trained import SeedRuns
 from bayesdp.recipes.tuning import Trials
 from bayesdp.report.summary import summary
 from recipe_data import write_adult
@@ -133,6 +134,14 @@ def test_no_trial_reveals_more_than_is_declared(name):
             planned = stages(choice, trials.training_epsilon, 1e-5)
             squares = [stage.steps / stage.noise_multiplier**2 for stage in planned]
             assert math.sqrt(math.fsum([*squares, trials.score_noise**-2])) <= trials.selection.exposure
+
+
+def test_tuned_runs_are_not_composed(data, three_trials):
+    """The steps of the chosen run alone do not include the choice."""
+    trained = train("adult", data=data, target_epsilon=TARGET, tune=2, seed=1, reproducible=True)
+    assert trained.repeated_steps is None
+    with pytest.raises(ValueError, match="choices among runs are not composed"):
+        SeedRuns([trained, trained])
 
 
 def test_no_figure_of_a_trial_is_shown(data, three_trials):

@@ -160,7 +160,7 @@ def train(
         reproducible=reproducible,
         seconds=time.perf_counter() - started if tune is None else None,
         model=fitted,
-        repeated_steps=ledger.history.repeated_steps(),
+        repeated_steps=ledger.history.repeated_steps() if tune is None else None,
         judged_on="audit rows" if dataset.test is None else "test rows",
         aim=None if typical is None else typical.statement(),
     )
