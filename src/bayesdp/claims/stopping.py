@@ -53,9 +53,7 @@ class StopWhen:
         self, ledger: StoredLedger, *, epsilon: float | None = None, delta: float = 1e-5, gate: bool = False
     ) -> None:
         if ledger.declared_selection is not None:
-            expected = (
-                "a ledger without a selection: what choosing among runs adds is known for a plan, not a budget"
-            )
+            expected = "a ledger without a selection: what choosing among runs adds is known for a plan, not a budget"
             raise refuse("ledger", ledger.path, expected)
         declared = declared_budget(ledger)
         if epsilon is None and declared is None and not gate:
