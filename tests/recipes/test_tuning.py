@@ -202,6 +202,15 @@ def test_a_choice_that_was_interrupted_is_not_continued(command, tmp_path, data,
         assert "a choice among runs was interrupted in this one" in said
 
 
+@pytest.mark.parametrize(("target", "delta"), [("0.05", "0.01"), ("0.1", "0.02"), ("1e-9", "1e-5")])
+def test_a_target_that_no_trial_can_have_is_refused_before_anything_is_written(command, tmp_path, data, target, delta):
+    options = ["--tune", "5", "--target-epsilon", target, "--delta", delta]
+    code, said = command("adult", "--data", data, *options, "-o", tmp_path / "out")
+    assert code == 2
+    assert f"bayesdp: target_epsilon={float(target)!r}: expected" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_rows_that_cannot_be_trained_on_leave_no_trace(tmp_path, data, monkeypatch):
     folder = tmp_path / "out"
 

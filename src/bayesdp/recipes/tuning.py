@@ -73,18 +73,25 @@ class Trials:
 
         A Gaussian release of exposure mu is worth as much as several whose squared exposures add up to mu^2: the score
         gets a part of it, as much as noise of ``SCORE_NOISE`` takes within ``SCORE_PARTS``. Raises InvalidInputError if
-        ``Trials.check`` does.
+        ``Trials.check`` does, and for a target that some candidate cannot be calibrated to.
         """
         Trials.check(recipe, mean)
         selection = Selection(mean=mean)
         whole = trial_epsilon(selection, target_epsilon, delta)
-        mu = 1 / calibrate(target_epsilon=whole, sample_rate=1.0, steps=1, delta=delta).noise_multiplier
-        part = min(max((mu * SCORE_NOISE * rows) ** -2, SCORE_PARTS[0]), SCORE_PARTS[1])
+        try:
+            mu = 1 / calibrate(target_epsilon=whole, sample_rate=1.0, steps=1, delta=delta).noise_multiplier
+            part = min(max((mu * SCORE_NOISE * rows) ** -2, SCORE_PARTS[0]), SCORE_PARTS[1])
+            training_epsilon = float(GaussianTrial(mu * math.sqrt(1 - part)).epsilons([delta])[0])
+            for choice in recipe.candidates:
+                stages(choice, training_epsilon, delta)
+        except InvalidInputError:  # which quotes what is left for a trial, and nobody gave that
+            expected = f"a larger one, or a delta below {delta:g}: too little is left for each of {mean:g} trials"
+            raise refuse("target_epsilon", target_epsilon, expected) from None
         return Trials(
             selection=replace(selection, exposure=mu, began=datetime.now(UTC).isoformat(timespec="seconds")),
             candidates=recipe.candidates,
             target_epsilon=target_epsilon,
-            training_epsilon=float(GaussianTrial(mu * math.sqrt(1 - part)).epsilons([delta])[0]),
+            training_epsilon=training_epsilon,
             score_noise=1 / (mu * math.sqrt(part)),
         )
 
