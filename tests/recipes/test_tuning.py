@@ -12,7 +12,7 @@ import pytest
 from bayesdp import Ledger
 from bayesdp.cli import main
 from bayesdp.guarantees.selection import Selection
-from bayesdp.recipes import RECIPES, train, tuning
+from bayesdp.recipes import RECIPES, train, training, tuning
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.trained import SeedRuns
 from bayesdp.recipes.tuning import Trials
@@ -200,6 +200,29 @@ def test_a_choice_that_was_interrupted_is_not_continued(command, tmp_path, data,
         code, said = command(*untuned, *more)
         assert code == 2
         assert "a choice among runs was interrupted in this one" in said
+
+
+@pytest.mark.parametrize("what", ["compute_claims", "write_report", "_keep"])
+def test_a_choice_that_ended_keeps_its_model(command, tmp_path, data, monkeypatch, what):
+    """Ctrl-C while claims or report are made: the choice is paid for, and its model is there."""
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "out"
+    monkeypatch.setattr(training, what, interrupted)
+    options = ["adult", "--data", data, "--target-epsilon", "1", "-o", folder]
+    code, said = command(*options, "--tune", "2")
+    assert code == 130
+    assert "Interrupted after the choice: the chosen model and its ledger are in" in said
+    assert "--resume" not in said
+    assert {"run.ledger", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / "trials").exists()
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        assert ledger.claims().everyone.epsilon <= TARGET
+    code, said = command(*options, "--tune", "2")
+    assert code == 2
+    assert "the run in this one is finished" in said
 
 
 @pytest.mark.parametrize(("target", "delta"), [("0.05", "0.01"), ("0.1", "0.02"), ("1e-9", "1e-5")])

@@ -39,7 +39,7 @@ from bayesdp.recipes.release import NoisySums
 from bayesdp.recipes.stages import stages
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
-from bayesdp.whole_file import made_folder
+from bayesdp.whole_file import made_folder, write_bytes
 
 LEDGER = "run.ledger"
 """The file of the ledger in the folder of a run."""
@@ -154,24 +154,28 @@ def run_trials(
 ) -> BestTrial:
     """Train a random number of times, and return the trial with the highest score; the others leave no trace.
 
-    ``run`` has the data and the randomness, ``about`` says what the ledger of a trial notes, ``declared`` are further
-    arguments of ``Ledger.create``. Raises InvalidInputError as training does.
+    Its ledger lies in the folder ``TRIALS`` of the run until ``keep_best`` is called. ``run`` has the data and the
+    randomness, ``about`` says what the ledger of a trial notes, ``declared`` are further arguments of
+    ``Ledger.create``. Raises InvalidInputError as training does.
     """
     best: tuple[float, BestTrial] | None = None
     folder = None if run.folder is None else made_folder("output", run.folder / TRIALS)
+    released = False
     for number in range(trials.selection.trials(uniform(run.randomness, step=0))):
         place = uniform(run.randomness, step=number, part=1)
         trial = Trial(choice=trials.candidates[int(place * len(trials.candidates))], trials=trials)
         path = None if folder is None else folder / f"{number}.ledger"
         noted = about(trial)
-        with _ledger(path, trial, run.delta, noted, declared) as ledger:
-            try:
-                score, fitted = _train(trial, replace(run, ledger=ledger, folder=None), number, track)
-            except InvalidInputError:
-                if folder is not None and number == 0 and not ledger.steps:
-                    ledger.close()
-                    shutil.rmtree(folder)  # nothing was released: another run may have the folder
-                raise
+        try:
+            with _ledger(path, trial, run.delta, noted, declared) as ledger:
+                try:
+                    score, fitted = _train(trial, replace(run, ledger=ledger, folder=None), number, track)
+                finally:
+                    released = released or ledger.steps > 0
+        except InvalidInputError:
+            if folder is not None and not released:
+                shutil.rmtree(folder)  # nothing was released: another run may have the folder
+            raise
         if best is None or score > best[0]:
             if best is not None and path is not None:
                 Path(best[1].ledger.path).unlink()
@@ -179,12 +183,20 @@ def run_trials(
         elif path is not None:
             path.unlink()
     assert best is not None  # there is at least one trial
-    if run.folder is None or folder is None:
-        return best[1]
-    os.replace(best[1].ledger.path, run.folder / LEDGER)
-    shutil.rmtree(folder)
-    with Ledger.open(run.folder / LEDGER, write=False) as ledger:
-        return replace(best[1], ledger=ledger)
+    return best[1]
+
+
+def keep_best(best: BestTrial, folder: Path, model: Path, content: bytes) -> Ledger:
+    """Keep ledger and model of the best trial in the folder of the run, remove ``TRIALS``, and return the closed ledger.
+
+    The model is on disk before the folder of trials is gone, so nothing that interrupts the run loses it: a choice is
+    paid for once. Raises OSError if a file cannot be written.
+    """
+    write_bytes(model, content)
+    os.replace(best.ledger.path, folder / LEDGER)
+    shutil.rmtree(folder / TRIALS)
+    with Ledger.open(folder / LEDGER, write=False) as ledger:
+        return ledger
 
 
 def _ledger(path: Path | None, trial: Trial, delta: float, noted: dict[str, Any], declared: dict[str, Any]) -> Ledger:
