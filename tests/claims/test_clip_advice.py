@@ -3,15 +3,19 @@
 import json
 import math
 import re
+import sys
 
 import numpy as np
 import pytest
 
-from bayesdp import Ledger
-from bayesdp.claims.clip_advice import HELPS, NOTES, clip_advice
+from bayesdp import Ledger, Plan
+from bayesdp.claims.clip_advice import AFTER_A_CHOICE, HELPS, NOTES, clip_advice
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon
+from bayesdp.cli import main
 from bayesdp.formatting import round_up
+from bayesdp.guarantees.selection import Selection
+from bayesdp.report.live import LiveView
 
 RECORDS = 100
 RUNS = {
@@ -168,3 +172,25 @@ def test_the_notes_say_what_it_rests_on():
     said = " ".join(NOTES)
     for words in ("estimates", "another model", "learning rate", "accuracy", 'audit_used_for="the clip bound"'):
         assert words in said
+
+
+def test_a_run_that_is_chosen_among_others_gets_no_advice(tmp_path, monkeypatch, capsys):
+    """The figures of the run include the choice, and those at other bounds would not."""
+    steps, rate, noise, spread = RUNS["full batch"]
+    plan = Plan(steps=steps, noise_std=noise, sample_rate=rate, clip=1.0)
+    chosen, alone = (run(steps, rate, noise, spread, plan=plan, selection=s) for s in (Selection(mean=5), None))
+    assert alone.claims().advice
+    assert advice(alone).bounds
+    assert chosen.claims().advice is None
+    assert advice(chosen).bounds == ()
+    assert advice(chosen).reason == AFTER_A_CHOICE
+    view = LiveView(chosen)
+    view.line()
+    assert view.advice() == ""
+    path = tmp_path / "run.ledger"
+    with Ledger.create(path, plan=plan, selection=Selection(mean=5)) as ledger:
+        ledger.step(noise_std=noise, sample_rate=rate, clip=1.0, audit=norms_of(1, spread))
+    monkeypatch.setattr(sys, "argv", ["bayesdp", "advise", str(path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out == f"No advice about the clip bound: {AFTER_A_CHOICE}.\n"

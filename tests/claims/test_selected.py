@@ -1,5 +1,6 @@
 """A run that was chosen among others: its claims cover the choice, in the ledger too, or are withheld with a reason."""
 
+import json
 import math
 
 import numpy as np
@@ -8,10 +9,11 @@ from scipy.special import ndtr
 
 from bayesdp import Budget, Ledger, Plan, compose
 from bayesdp.claims.record_figures import RecordFigures
-from bayesdp.claims.selected import CHOSEN, WITHHELD
+from bayesdp.claims.selected import CHOSEN, LEFT_PLAN, WITHHELD
 from bayesdp.guarantees.selection import GaussianTrial, SelectedBound, Selection
 from bayesdp.ledger import LedgerError
 from bayesdp.report.chart_data import by_delta, over_training
+from bayesdp.report.release_checks import release_checks
 
 SETTINGS = {"noise_std": 100.0, "sample_rate": 1.0, "clip": 1.0}
 STEPS = 20
@@ -167,3 +169,55 @@ def test_plans_that_differ_pay_for_the_dearest():
     alone = Ledger(plan=sampled, selection=SELECTION).worst_case().epsilon
     assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=1e-6)).worst_case().epsilon >= alone * (1 - 1e-6)
     assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=dear)).worst_case().epsilon > alone
+
+
+def test_steps_of_a_trial_have_one_time(tmp_path):
+    """How long a trial took tells whether it was the first, which must stay secret."""
+    began = "2026-01-31T13:00:00+01:00"
+    selection = Selection(mean=5, began=began)
+    assert selection.began == "2026-01-31T12:00:00+00:00"
+    assert Selection.from_json(selection.to_json()) == selection
+    with recorded(selection, tmp_path / "run.ledger") as ledger:
+        assert ledger.created == selection.began
+        assert {stored.step.time for stored in ledger.stored_steps()} == {1769860800.0}
+    with recorded() as ledger:
+        assert len({stored.step.time for stored in ledger.stored_steps()}) == 1
+    with recorded(None) as ledger:
+        assert len({stored.step.time for stored in ledger.stored_steps()}) > 1
+
+
+@pytest.mark.parametrize("began", ["yesterday", "2026-01-31T13:00:00", 5.0])
+def test_no_time_at_which_a_choice_began(began):
+    with pytest.raises(ValueError, match="began="):
+        Selection(mean=5, began=began)
+
+
+def test_a_chosen_run_that_left_its_plan_is_called_so_everywhere(tmp_path):
+    with recorded(path=tmp_path / "run.ledger", steps=STEPS + 1) as ledger:
+        claims = ledger.claims(rows=3)
+    assert claims.selection.statement() == f"not covered, because {LEFT_PLAN}."
+    assert "Tuning: not covered, because the run was chosen among others and left its plan" in claims.statement()
+    assert "covered. This is the best" not in claims.statement(all=True)
+    assert "choosing settings or the best of several models" in claims.statement()
+    assert claims.risk.everyone.reason == LEFT_PLAN
+    values = json.loads(json.dumps(claims.to_dict(), allow_nan=False))
+    assert values["selection"] == {
+        "mean": 5.0,
+        "trial_epsilon": None,
+        "epsilon": None,
+        "delta": 1e-5,
+        "reason": LEFT_PLAN,
+    }
+    with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        ledger.report(tmp_path / "report.html")
+        plain = ledger.claims()
+    options = {"verify": None, "ledger_name": "run.ledger", "tuning": {}, "model": None}
+    [check] = [check for check in release_checks(plain, None, **options) if "Were other models" in check.question]
+    assert check.status == "open"
+    assert LEFT_PLAN in check.answer
+    assert "the guarantee for everyone includes it" not in (tmp_path / "report.html").read_text()
+
+
+def test_json_of_a_run_that_was_chosen_is_strict(chosen):
+    values = json.loads(json.dumps(chosen.to_dict(), allow_nan=False))
+    assert set(values["selection"]) == {"mean", "trial_epsilon", "epsilon", "delta"}

@@ -8,6 +8,7 @@ import pytest
 
 from bayesdp import Budget, Gate, InvalidInputError, Ledger, Plan, StopWhen
 from bayesdp.claims.everyone import ledger_worst_case
+from bayesdp.guarantees.selection import Selection
 
 STEP = {"noise_std": 1.0, "sample_rate": 0.02, "clip": 1.0}
 
@@ -217,3 +218,11 @@ def test_a_step_that_is_amended_after_it_was_counted() -> None:
         ledger.step(**step, audit=np.full(20, 0.1))
         budget.allows(**step)
         assert np.allclose(budget._costs._now(), ledger.costs([gate.chosen_order])[:, 0], rtol=1e-9)
+
+
+def test_a_run_that_may_be_chosen_among_others_has_no_budget():
+    """A budget that one trial keeps says nothing about the best of several."""
+    settings = {"noise_std": 100.0, "sample_rate": 1.0, "clip": 1.0}
+    ledger = Ledger(plan=Plan(steps=200, **settings), selection=Selection(mean=5))
+    with pytest.raises(InvalidInputError, match="a ledger without a selection"):
+        StopWhen(ledger, epsilon=0.3)

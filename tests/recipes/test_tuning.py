@@ -2,16 +2,21 @@
 
 import json
 import math
+import re
 import sys
+from datetime import datetime
+from time import sleep
 
 import pytest
 
 from bayesdp import Ledger
 from bayesdp.cli import main
 from bayesdp.guarantees.selection import Selection
-from bayesdp.recipes import RECIPES, train, tuning
+from bayesdp.recipes import RECIPES, train, training, tuning
 from bayesdp.recipes.stages import stages
+from bayesdp.recipes.trained import SeedRuns
 from bayesdp.recipes.tuning import Trials
+from bayesdp.report.summary import summary
 from recipe_data import write_adult
 
 TARGET = 1.0
@@ -65,7 +70,7 @@ def test_the_trial_with_the_best_score_is_kept_and_nothing_of_the_others(tmp_pat
     names = {path.name for path in folder.iterdir()}
     assert names == {"run.ledger", "model.safetensors", "statement.txt", "report.html", "run.json"}
     with Ledger.open(folder / "run.ledger", write=False) as ledger:
-        assert ledger.selection == Selection(mean=4, exposure=ledger.selection.exposure)
+        assert ledger.selection.mean == 4
         assert ledger.steps == choice.steps + 1  # the score is the last release
         claims = ledger.claims(delta=1e-5)
         assert claims.statement() == trained.claims.statement()
@@ -79,6 +84,36 @@ def test_the_trial_with_the_best_score_is_kept_and_nothing_of_the_others(tmp_pat
     assert "Tuning: covered. This is the best of a random number of private runs, 4 on average" in statement
     assert "choosing settings" not in statement
     assert "the guarantee for everyone includes it" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("best", [0, 2])
+def test_no_file_tells_which_trial_was_the_best_by_its_time(tmp_path, data, monkeypatch, best):
+    """A first trial that takes longer, and then waits, leaves the same times as the last one."""
+    folder, real = tmp_path / "out", tuning._train
+
+    def ranked(trial, run, number, track):
+        _, fitted = real(trial, run, number, track)
+        sleep(1.1)
+        return float(number == best), fitted
+
+    monkeypatch.setattr(Selection, "trials", lambda self, uniform: 3)
+    monkeypatch.setattr(tuning, "_train", ranked)
+    trained = train("adult", data=data, target_epsilon=TARGET, tune=4, output=folder)
+    kept = json.loads((folder / "run.json").read_text())
+    assert trained.seconds is kept["seconds"] is None
+    assert "must stay secret" in kept["seconds_reason"]
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        began = ledger.selection.began
+        assert ledger.created == began
+        times = {stored.step.time for stored in ledger.stored_steps()}
+        assert times == {datetime.fromisoformat(began).timestamp()}
+        shown = summary(ledger)
+        assert shown["created"] == began
+        assert shown["first_step"] is shown["last_step"] is None
+    years = rf"{began[:4]}-\d\d-\d\d.\d\d:\d\d:\d\d"
+    for name in ("run.json", "statement.txt", "report.html"):
+        written = (folder / name).read_text()
+        assert {time.replace("T", " ") for time in re.findall(years, written)} <= {began[:19].replace("T", " ")}
 
 
 def test_trials_are_independent_and_a_seed_repeats_all_of_them(data, three_trials):
@@ -99,6 +134,14 @@ def test_no_trial_reveals_more_than_is_declared(name):
             planned = stages(choice, trials.training_epsilon, 1e-5)
             squares = [stage.steps / stage.noise_multiplier**2 for stage in planned]
             assert math.sqrt(math.fsum([*squares, trials.score_noise**-2])) <= trials.selection.exposure
+
+
+def test_tuned_runs_are_not_composed(data, three_trials):
+    """The steps of the chosen run alone do not include the choice."""
+    trained = train("adult", data=data, target_epsilon=TARGET, tune=2, seed=1, reproducible=True)
+    assert trained.repeated_steps is None
+    with pytest.raises(ValueError, match="choices among runs are not composed"):
+        SeedRuns([trained, trained])
 
 
 def test_no_figure_of_a_trial_is_shown(data, three_trials):
@@ -157,6 +200,38 @@ def test_a_choice_that_was_interrupted_is_not_continued(command, tmp_path, data,
         code, said = command(*untuned, *more)
         assert code == 2
         assert "a choice among runs was interrupted in this one" in said
+
+
+@pytest.mark.parametrize("what", ["compute_claims", "write_report", "_keep"])
+def test_a_choice_that_ended_keeps_its_model(command, tmp_path, data, monkeypatch, what):
+    """Ctrl-C while claims or report are made: the choice is paid for, and its model is there."""
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "out"
+    monkeypatch.setattr(training, what, interrupted)
+    options = ["adult", "--data", data, "--target-epsilon", "1", "-o", folder]
+    code, said = command(*options, "--tune", "2")
+    assert code == 130
+    assert "Interrupted after the choice: the chosen model and its ledger are in" in said
+    assert "--resume" not in said
+    assert {"run.ledger", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / "trials").exists()
+    with Ledger.open(folder / "run.ledger", write=False) as ledger:
+        assert ledger.claims().everyone.epsilon <= TARGET
+    code, said = command(*options, "--tune", "2")
+    assert code == 2
+    assert "the run in this one is finished" in said
+
+
+@pytest.mark.parametrize(("target", "delta"), [("0.05", "0.01"), ("0.1", "0.02"), ("1e-9", "1e-5")])
+def test_a_target_that_no_trial_can_have_is_refused_before_anything_is_written(command, tmp_path, data, target, delta):
+    options = ["--tune", "5", "--target-epsilon", target, "--delta", delta]
+    code, said = command("adult", "--data", data, *options, "-o", tmp_path / "out")
+    assert code == 2
+    assert f"bayesdp: target_epsilon={float(target)!r}: expected" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_that_cannot_be_trained_on_leave_no_trace(tmp_path, data, monkeypatch):

@@ -24,6 +24,8 @@ from bayesdp.validation import FloatArray
 SHARES = (0.5, 0.9)
 MANY_CLIPPED = 0.5
 """The share of clipped gradients from which on a statement begins with advice."""
+AFTER_A_CHOICE = "the run was chosen among others, and what another clip bound would do to the choice is not known"
+"""Why there is no advice about such a run."""
 HELPS = 0.5
 """The part of the worst case that half of the people should be at: the smallest bound that does it is suggested."""
 _AS_MUCH = 0.95
@@ -161,11 +163,12 @@ def clip_sentence(ledger: StoredLedger, figures: RecordFigures, gamma: float, *,
     """Return in one sentence what the audit set shows about the clip bound; None if there is nothing to advise.
 
     ``figures`` are those of the claims, ``gamma`` the failure probability of a share. Most runs cost no time here: the
-    work begins if at least half of the gradients of audit records were clipped. ``quick`` does without the profiles of
-    all audit records, which claims need anyway and a live view does not have.
+    work begins if at least half of the gradients of audit records were clipped. A run that is chosen among others gets
+    no advice: its figures include the choice, and those of other bounds would not. ``quick`` does without the profiles
+    of all audit records, which claims need anyway and a live view does not have.
     """
     share = share_clipped(ledger)
-    if share is None or share < MANY_CLIPPED:
+    if share is None or share < MANY_CLIPPED or ledger.declared_selection is not None:
         return None
     study = _study(ledger, figures, gamma, quick=quick)
     return None if isinstance(study, str) else _sentence(ledger, study, share)
@@ -201,6 +204,8 @@ def whole_percent(share: float) -> str:
 
 def _study(ledger: StoredLedger, figures: RecordFigures, gamma: float, *, quick: bool = False) -> _Study | str:
     """Return what figures come from, or in words why there are none."""
+    if ledger.declared_selection is not None:
+        return AFTER_A_CHOICE
     if not 0 < figures.worst_case < math.inf:
         return "there is no figure for everyone to compare with"
     counts = norm_counts(ledger)

@@ -11,7 +11,7 @@ from bayesdp.claims.claim import Claim
 from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.gate import UNSEEN
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
-from bayesdp.claims.selected import CHOSEN, selected_bound, selected_worst_case
+from bayesdp.claims.selected import CHOSEN, LEFT_PLAN, TOO_LITTLE, selected_bound, selected_worst_case
 from bayesdp.claims.shares import NOT_USED, SAMPLED
 from bayesdp.claims.spending import BudgetBound, Spending
 from bayesdp.formatting import round_up
@@ -29,7 +29,6 @@ _FOR_SHARES = _FOR_AVERAGES | {"shares"}
 """What caveats must weaken to turn a claim into an estimate. The gate is a claim about an average."""
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
-LEFT_PLAN = "the run was chosen among others and left its plan, for which alone it is known what choosing costs"
 UNCLIPPED = "a step without a clip bound has no worst case"
 
 
@@ -209,7 +208,7 @@ def everyone_claim(worst: WorstCase, caveats: Sequence[Caveat] = ()) -> Claim:
         method=worst.accountant,
         condition=worst.condition,
         notes=worst.notes,
-        reason=(worst.reason or "the noise is too small") if math.isinf(worst.epsilon) else None,
+        reason=(worst.reason or TOO_LITTLE) if math.isinf(worst.epsilon) else None,
     )
     return resting_on(claim, caveats)
 

@@ -74,7 +74,7 @@ class Overview:
         trained: Steps, records, delta and unit.
         everyone: What is guaranteed to everyone, or why nothing is.
         guessing: The same in natural frequencies; None if nothing is guaranteed.
-        tuning: What choosing the run among others cost, which is part of the guarantee; None if it was not chosen.
+        tuning: What choosing the run among others cost, or why that is not covered; None if it was not chosen.
         anytime: What holds for this run however its steps were chosen; None where a plan or budget covers that.
         members: What is sure, in the run that took place, for the people trained on; None without an audit set.
         left_out: The same for people like those in the audit set, who were left out; why there is nothing without one.
@@ -268,7 +268,8 @@ def _several_rows(claims: Summarised) -> str | None:
 
 def _not_covered(claims: Summarised) -> list[str]:
     facts = claims.facts
-    choices = "choosing settings or the best of several models" if claims.selection is None else "other choices by it"
+    covered = claims.selection is not None and claims.selection.covered
+    choices = "other choices by it" if covered else "choosing settings or the best of several models"
     return [
         *(["people with more than one row"] if facts.unit == "row" and claims.for_rows is None else []),
         f"other uses of the same data: {choices}, means or vocabularies taken from it",

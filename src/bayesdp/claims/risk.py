@@ -190,7 +190,8 @@ def run_risk(
     assumed = everyone.assumptions
     kind, condition = everyone.kind, everyone.condition
     if bound is None:
-        whole = RiskClaim(risk=None, kind=kind, condition=condition, assumptions=assumed, reason=UNCLIPPED)
+        reason = everyone.reason or UNCLIPPED
+        whole = RiskClaim(risk=None, kind=kind, condition=condition, assumptions=assumed, reason=reason)
     else:
         risk = guaranteed_risk(bound, everyone.delta)
         whole = RiskClaim(risk=risk, kind=kind, condition=condition, assumptions=assumed)

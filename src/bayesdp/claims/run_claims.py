@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +14,6 @@ from bayesdp.claims.average import average_claim
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.clip_advice import clip_sentence
 from bayesdp.claims.everyone import (
-    LEFT_PLAN,
     anytime_claim,
     everyone_claim,
     guaranteed_clip_bound,
@@ -187,7 +186,7 @@ class RunClaims(Sequence[Claim]):
         if self.groups:
             values["groups"] = {name: [_share_figures(pair) for pair in pairs] for name, pairs in self.groups.items()}
         if self.selection is not None:
-            values["selection"] = asdict(self.selection)
+            values["selection"] = self.selection.to_dict()
         if self.left_out is not None:
             values["left_out"] = _figures(self.left_out)
         if self.for_rows is not None:
@@ -268,7 +267,7 @@ def compute_claims(ledger: StoredLedger, request: ClaimRequest, precision: Preci
     left_out = left_out_claim(guaranteed, everyone)
     shares, groups = _shares(figures, ledger.audit_groups or [], request, everyone, left_out) if records else ((), {})
     if ledger.declared_selection is not None and math.isinf(worst.epsilon):
-        shares, groups = tuple(pair.without(LEFT_PLAN) for pair in shares), {}
+        shares, groups = tuple(pair.without(everyone.reason or WITHHELD) for pair in shares), {}
     looks, plan = request.looks, kept_plan(ledger) if records else None
     members = member_claims(figures, guaranteed, tuple(request.shares), delta, everyone, looks) if records else ()
     planned = None if plan is None else ClipBound.of(plan.repeated_steps())

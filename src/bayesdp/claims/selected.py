@@ -14,11 +14,12 @@ part in the choice, so they are still a fresh sample of the population, given wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any
 
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
-from bayesdp.formatting import round_up
+from bayesdp.formatting import finite_or_none, round_up
 from bayesdp.guarantees.clip_bound import ClipBound
 from bayesdp.guarantees.selection import (
     EitherTrial,
@@ -35,6 +36,10 @@ CHOSEN = (
     "of them ended, and nothing of the others is released: neither their scores nor how many there were"
 )
 """What all claims of a run rest on that was chosen among others."""
+LEFT_PLAN = "the run was chosen among others and left its plan, for which alone it is known what choosing costs"
+"""Why nothing is claimed about such a run."""
+TOO_LITTLE = "the noise is too small"
+"""Why there is no figure where no other reason is known."""
 WITHHELD = "the run was chosen among others, and what that does to this figure is not known"
 """Why a claim is not made about a run that was chosen."""
 
@@ -67,20 +72,42 @@ class SelectionPrice:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionFigures:
-    """A selection in figures, all public: trials on average, epsilon of one trial and of the whole, at ``delta``."""
+    """A selection in figures, all public: trials on average, epsilon of one trial and of the whole, at ``delta``.
+
+    Where nothing is guaranteed, ``epsilon`` is infinite and ``reason`` says why; then no claim covers the choice.
+    """
 
     mean: float
     trial_epsilon: float
     epsilon: float
     delta: float
+    reason: str | None = None
+
+    @property
+    def covered(self) -> bool:
+        """Whether the claims cover the choice."""
+        return self.reason is None
 
     def statement(self) -> str:
-        """Return what the choice cost, in words."""
+        """Return what the choice cost, in words; or that it is not covered, and why."""
+        if self.reason is not None:
+            return f"not covered, because {self.reason}."
         return (
             f"covered. This is the best of a random number of private runs, {self.mean:g} on average, each with a "
             f"private score of its own. One run alone has epsilon at most {round_up(self.trial_epsilon)}; with the "
             f"choice it is {round_up(self.epsilon)}, and every other figure includes the choice too."
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; figures that are not finite become None, with a ``reason``."""
+        values = asdict(self)
+        for name in ("trial_epsilon", "epsilon"):
+            values[name] = finite_or_none(values[name])
+        if self.reason is None:
+            del values["reason"]
+        else:
+            values["trial_epsilon"] = None  # of a plan that was not kept
+        return values
 
 
 def selected_bound(ledger: StoredLedger) -> SelectedBound | None:
@@ -123,4 +150,10 @@ def selection_figures(ledger: StoredLedger, worst: WorstCase) -> SelectionFigure
     if bound is None:
         return None
     alone = float(bound.trial.epsilons([worst.delta])[0])
-    return SelectionFigures(mean=bound.selection.mean, trial_epsilon=alone, epsilon=worst.epsilon, delta=worst.delta)
+    return SelectionFigures(
+        mean=bound.selection.mean,
+        trial_epsilon=alone,
+        epsilon=worst.epsilon,
+        delta=worst.delta,
+        reason=(worst.reason or TOO_LITTLE) if math.isinf(worst.epsilon) else None,
+    )

@@ -45,12 +45,16 @@ class StopWhen:
         gate: Whether to stop before the gate of the ledger would be failed.
 
     Raises:
-        InvalidInputError: If there is neither budget nor gate, a value is out of range, or the ledger has no gate.
+        InvalidInputError: If there is neither budget nor gate, a value is out of range, the ledger has no gate, or it
+            declares a selection.
     """
 
     def __init__(
         self, ledger: StoredLedger, *, epsilon: float | None = None, delta: float = 1e-5, gate: bool = False
     ) -> None:
+        if ledger.declared_selection is not None:
+            expected = "a ledger without a selection: what choosing among runs adds is known for a plan, not a budget"
+            raise refuse("ledger", ledger.path, expected)
         declared = declared_budget(ledger)
         if epsilon is None and declared is None and not gate:
             raise refuse("epsilon", epsilon, "a worst case to stop at, a ledger that declares a budget, or gate=True")

@@ -26,6 +26,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Protocol
 
@@ -75,12 +76,18 @@ class Selection:
     (difference of means over standard deviation). Claims then take it for every trial, also where the plan of the one
     that was chosen reveals less. None declares that all trials have the plan of this one.
 
-    Raises InvalidInputError for a mean below 1 or above 1,000,000, and for an exposure that is not a finite number
-    above 0.
+    ``began`` is when the choice began, in ISO 8601 form with a time zone: the same for all trials. The first trial
+    takes longer than later ones, so times would tell whether it was chosen, which no guarantee covers. All steps of a
+    trial therefore have one time in its ledger: this one, which is also that of the ledger's creation. With None it is
+    when the ledger was created, which must then stay secret.
+
+    Raises InvalidInputError for a mean below 1 or above 1,000,000, for an exposure that is not a finite number above 0,
+    and for a text that is no such time.
     """
 
     mean: float
     exposure: float | None = None
+    began: str | None = None
 
     def __post_init__(self) -> None:
         mean = validation.positive("mean", self.mean)
@@ -89,6 +96,8 @@ class Selection:
         object.__setattr__(self, "mean", mean)
         if self.exposure is not None:
             object.__setattr__(self, "exposure", validation.positive("exposure", self.exposure))
+        if self.began is not None:
+            object.__setattr__(self, "began", _utc(self.began))
 
     def trials(self, uniform: float) -> int:
         """Return the number of trials that a uniform draw from [0, 1) stands for."""
@@ -109,6 +118,16 @@ class Selection:
     def from_json(text: str) -> Selection:
         """Return the declaration from the text that ``to_json`` gave."""
         return Selection(**json.loads(text))
+
+
+def _utc(given: object) -> str:
+    try:
+        time = datetime.fromisoformat(given) if isinstance(given, str) else None
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise refuse("began", given, "a time with its zone, such as '2026-01-31T12:00:00+00:00'")
+    return time.astimezone(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -25,8 +24,9 @@ def checked_step(
     planned_batch: float | None,
     source: str,
     caveats: Iterable[str],
+    time: float,
 ) -> Step:
-    """Check the settings of a step and return it with the present time, without its number and its norms.
+    """Check the settings of a step and return it with its time, without its number and its norms.
 
     Raises InvalidInputError for settings that cannot be accounted.
     """
@@ -41,7 +41,7 @@ def checked_step(
         sample_rate=rate,
         clip=bound,
         planned_batch=None if planned_batch is None else validation.positive("planned_batch", planned_batch),
-        time=time.time(),
+        time=time,
         source=checked_text("source", source),
         caveats=caveat_text(caveats),
         audited=0,

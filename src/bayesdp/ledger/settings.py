@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -76,6 +77,7 @@ def new_settings(
     if budget is not None:
         settings["budget"] = budget
     if selection is not None:
+        settings["created"] = json.loads(selection).get("began") or settings["created"]
         if plan is None or gate is not None or budget is not None:
             raise refuse("selection", selection, "a run with a plan, and without a gate or budget")
         settings["selection"] = selection
@@ -110,8 +112,19 @@ class RunDescription:
 
     @property
     def created(self) -> str:
-        """When the ledger was created: UTC, in ISO 8601 form."""
+        """When the ledger was created, or the choice that its run may come from began: UTC, in ISO 8601 form."""
         return self._settings["created"]
+
+    @property
+    def step_time(self) -> float:
+        """The time to record a step with, in seconds since 1970: the present one.
+
+        For a run that may be chosen among others it is that of ``created`` at every step: how long steps took tells
+        whether the run was the first of them, and what is claimed holds only if nobody knows.
+        """
+        if self.declared_selection is None:
+            return time.time()
+        return datetime.fromisoformat(self.created).timestamp()
 
     @property
     def data(self) -> str | None:
@@ -122,6 +135,11 @@ class RunDescription:
     def metadata(self) -> dict[str, Any]:
         """The notes about the run that were given when its ledger was created; empty if there were none."""
         return json.loads(self._settings["metadata"])
+
+    @property
+    def keep_norms(self) -> bool:
+        """Whether all norms are kept as they were given too, as private content."""
+        return self._settings["keep_norms"] == "true"
 
     @property
     def audit_ids(self) -> list[str | int] | None:

@@ -177,6 +177,7 @@ class StoredLedger(RunDescription):
             planned_batch=planned_batch,
             source=source,
             caveats=caveats,
+            time=self.step_time,
         )
         audited = None if audit is None else checked_audit_norms(audit, self.audit_records)
         drawn = None if batch is None else checked_norms("batch", batch)
@@ -202,8 +203,7 @@ class StoredLedger(RunDescription):
     ) -> tuple[StoredStep, Entry]:
         """Return a step with its norms, as the file and the journal keep it. It is placed here, and only here."""
         place = self._history.bins.place(step.noise_std, step.sample_rate, step.clip)
-        keep_norms = self._settings["keep_norms"] == "true"
-        return with_norms(step, previous, place, audit=audit, batch=batch, keep_norms=keep_norms)
+        return with_norms(step, previous, place, audit=audit, batch=batch, keep_norms=self.keep_norms)
 
     @locked
     def amend(self, step: int, *, audit: Any = None, batch: Any = None, caveats: Iterable[str] = ()) -> None:

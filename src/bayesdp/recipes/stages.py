@@ -31,7 +31,7 @@ class Stage:
         return Plan(steps=self.steps, noise_std=noise_std, sample_rate=self.sample_rate, clip=self.clip)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def stages(choice: Choice, target_epsilon: float, delta: float) -> tuple[Stage, ...]:
     """Return the stages of a run whose worst case is at most ``target_epsilon``, the training itself last.
 

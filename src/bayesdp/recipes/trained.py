@@ -14,6 +14,9 @@ from bayesdp.guarantees.clip_bound import worst_case_of_many
 from bayesdp.guarantees.worst_case import WorstCase
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.recipes.recipe_run import Fitted
+from bayesdp.validation import refuse
+
+_NO_TIME = "not given: it would tell how many runs there were, or whether the first was chosen, which must stay secret"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,8 @@ class Trained:
 
     ``accuracy`` is the share of ``judged_on`` (audit or test rows) that are classified correctly; ``baseline_accuracy``
     the same without noise, which is not private, or None. ``seconds`` is the time that everything took, data and report
-    included; for a run that was chosen among others, the time of that run alone, as the whole would tell how many there
-    were.
+    included; None for a run that was chosen among others. The whole time would tell how many there were, and that of
+    the run alone whether it was the first, and both must stay secret.
     """
 
     recipe: str
@@ -33,10 +36,10 @@ class Trained:
     settings: dict[str, Any]
     seed: int
     reproducible: bool
-    seconds: float
+    seconds: float | None
     model: Fitted
-    repeated_steps: list[RepeatedStep]
-    "Noise multiplier, sampling rate and number of its steps, for composition with other runs."
+    repeated_steps: list[RepeatedStep] | None
+    "Noise multiplier, sampling rate and number of its steps, for composition; None for a run chosen among others."
     judged_on: str = "audit rows"
     aim: str | None = None
     "What the settings were chosen for and what was given up, in words; None for the aim everyone."
@@ -59,6 +62,7 @@ class Trained:
             **({"baseline_reason": without} if self.baseline_accuracy is None else {}),
             **self.claims.to_dict(),
             "seconds": self.seconds,
+            **({"seconds_reason": _NO_TIME} if self.seconds is None else {}),
             "seed": self.seed,
             "for_release": not self.reproducible and self.baseline_accuracy is None,
             "settings": self.settings,
@@ -67,14 +71,21 @@ class Trained:
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """Runs of one recipe with different seeds, on the same rows and with the same audit rows."""
+    """Runs of one recipe with different seeds, on the same rows and with the same audit rows.
+
+    Raises InvalidInputError for a run that was chosen among others (``tune``): its steps do not include the choice.
+    """
 
     runs: Sequence[Trained]
+
+    def __post_init__(self) -> None:
+        for run in self.runs:
+            _composable(run)
 
     @property
     def combined_worst_case(self) -> WorstCase:
         """The worst case against someone who sees all of the models."""
-        steps = [part for run in self.runs for part in run.repeated_steps]
+        steps = [part for run in self.runs for part in _composable(run)]
         return worst_case_of_many(steps, self.runs[0].claims.worst_case.delta)
 
     def statement(self) -> str:
@@ -101,3 +112,10 @@ class SeedRuns:
             spread = {name: finite_or_none(float(np.std(values))) for name, values in figures.items()}
         runs = [run.to_dict() for run in self.runs]
         return {"runs": runs, "mean": mean, "sd": spread, "together": self.combined_worst_case.to_dict()}
+
+
+def _composable(run: Trained) -> list[RepeatedStep]:
+    if run.repeated_steps is None:
+        expected = "runs that were not chosen among others (--tune): choices among runs are not composed"
+        raise refuse("repeated_steps", None, expected)
+    return run.repeated_steps

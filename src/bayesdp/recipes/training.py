@@ -23,7 +23,7 @@ from bayesdp.recipes.features import extract, find_extractor
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.trained import SeedRuns, Trained
-from bayesdp.recipes.tuning import LEDGER, TRIALS, Trials, run_trials
+from bayesdp.recipes.tuning import LEDGER, TRIALS, BestTrial, Trials, keep_best, run_trials
 from bayesdp.report import ReleasedFile, check_libraries, write_report
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
@@ -128,6 +128,7 @@ def train(
         randomness=source(seed, reproducible=reproducible),
         folder=folder,
     )
+    best: BestTrial | None = None
     if tune is None:
         noted = about(recipe.to_dict(choice, typical))
         plan = [stage.plan() for stage in stages(choice, target, request.delta)]
@@ -136,7 +137,10 @@ def train(
     else:
         trials = Trials.of(recipe, tune, target, request.delta, len(dataset.development))
         best = run_trials(trials, run, lambda trial: about(trial.to_dict(recipe)), declared, track)
-        ledger, fitted, noted, started = best.ledger, best.fitted, best.about, time.perf_counter() - best.seconds
+        ledger, fitted, noted = best.ledger, best.fitted, best.about
+    content = b"" if folder is None else array_bytes(fitted.arrays, {**noted, "classify": fitted.classify})
+    if best is not None and folder is not None:
+        ledger = keep_best(best, folder, folder / MODEL, content)
     # The ledger is closed: the seal on the report is that of the file, and covers everything in it.
     with showing(lambda items: track(items, "Claims and report"), range(2)) as phases:
         bar = iter(phases)
@@ -144,9 +148,7 @@ def train(
         claims = compute_claims(ledger, request)
         next(bar)
         baseline_accuracy = fitted.baseline() if (reproducible if baseline is None else baseline) else None
-        content = b""
         if folder is not None:
-            content = array_bytes(fitted.arrays, {**noted, "classify": fitted.classify})
             title, file = f"Privacy of the {name} model", ReleasedFile.of_content(MODEL, content)
             write_report(ledger, folder / REPORT, title=title, claims=claims, model=file)
         next(bar, None)
@@ -158,9 +160,9 @@ def train(
         settings=noted["settings"],
         seed=seed,
         reproducible=reproducible,
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - started if tune is None else None,
         model=fitted,
-        repeated_steps=ledger.history.repeated_steps(),
+        repeated_steps=ledger.history.repeated_steps() if tune is None else None,
         judged_on="audit rows" if dataset.test is None else "test rows",
         aim=None if typical is None else typical.statement(),
     )
@@ -194,6 +196,9 @@ def after_interruption(folder: Path, resume: bool) -> str:
         return "Interrupted. A choice among runs begins anew, in a new folder; nothing in this one may be released."
     if not (folder / LEDGER).exists():
         return "Interrupted before training began. Public features so far are kept; start the same command again."
+    if (folder / MODEL).exists() and not (folder / RESULT).exists():
+        more = f"bayesdp claims {LEDGER} and bayesdp report {LEDGER} there give what may be claimed."
+        return f"Interrupted after the choice: the chosen model and its ledger are in {folder}; {more}"
     if (folder / MODEL).exists():
         return f"Interrupted after the end of the run: its files are in {folder}."
     return f"Interrupted. The same command{'' if resume else ' with --resume'} continues the run in {folder}."

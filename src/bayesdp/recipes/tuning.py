@@ -9,7 +9,7 @@ Who is protected by what: the people trained on, whose rows the scores are compu
 decide nothing here, so figures that rest on them stay what they are; as always, they are not protected.
 
 The number of trials is drawn beforehand and must stay secret, and so must the trials that were not chosen: their
-ledgers are deleted, and no file names their number.
+ledgers are deleted, and no file names their number, or has a time that depends on which trial was chosen.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import importlib
 import math
 import os
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from bayesdp.recipes.release import NoisySums
 from bayesdp.recipes.stages import stages
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import InvalidInputError, refuse
-from bayesdp.whole_file import made_folder
+from bayesdp.whole_file import made_folder, write_bytes
 
 LEDGER = "run.ledger"
 """The file of the ledger in the folder of a run."""
@@ -73,18 +73,25 @@ class Trials:
 
         A Gaussian release of exposure mu is worth as much as several whose squared exposures add up to mu^2: the score
         gets a part of it, as much as noise of ``SCORE_NOISE`` takes within ``SCORE_PARTS``. Raises InvalidInputError if
-        ``Trials.check`` does.
+        ``Trials.check`` does, and for a target that some candidate cannot be calibrated to.
         """
         Trials.check(recipe, mean)
         selection = Selection(mean=mean)
         whole = trial_epsilon(selection, target_epsilon, delta)
-        mu = 1 / calibrate(target_epsilon=whole, sample_rate=1.0, steps=1, delta=delta).noise_multiplier
-        part = min(max((mu * SCORE_NOISE * rows) ** -2, SCORE_PARTS[0]), SCORE_PARTS[1])
+        try:
+            mu = 1 / calibrate(target_epsilon=whole, sample_rate=1.0, steps=1, delta=delta).noise_multiplier
+            part = min(max((mu * SCORE_NOISE * rows) ** -2, SCORE_PARTS[0]), SCORE_PARTS[1])
+            training_epsilon = float(GaussianTrial(mu * math.sqrt(1 - part)).epsilons([delta])[0])
+            for choice in recipe.candidates:
+                stages(choice, training_epsilon, delta)
+        except InvalidInputError:  # which quotes what is left for a trial, and nobody gave that
+            expected = f"a larger one, or a delta below {delta:g}: too little is left for each of {mean:g} trials"
+            raise refuse("target_epsilon", target_epsilon, expected) from None
         return Trials(
-            selection=replace(selection, exposure=mu),
+            selection=replace(selection, exposure=mu, began=datetime.now(UTC).isoformat(timespec="seconds")),
             candidates=recipe.candidates,
             target_epsilon=target_epsilon,
-            training_epsilon=float(GaussianTrial(mu * math.sqrt(1 - part)).epsilons([delta])[0]),
+            training_epsilon=training_epsilon,
             score_noise=1 / (mu * math.sqrt(part)),
         )
 
@@ -127,12 +134,15 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class BestTrial:
-    """The trial that was chosen: its closed ledger, what the ledger notes, the model, and how long it alone took."""
+    """The trial that was chosen: its closed ledger, what the ledger notes, and the model.
+
+    Nothing tells how long it took: the first trial pays for what is loaded and compiled once, and whoever knows whether
+    the first one was chosen knows more than the guarantee covers.
+    """
 
     ledger: Ledger
     about: dict[str, Any]
     fitted: Fitted
-    seconds: float
 
 
 def run_trials(
@@ -144,39 +154,49 @@ def run_trials(
 ) -> BestTrial:
     """Train a random number of times, and return the trial with the highest score; the others leave no trace.
 
-    ``run`` has the data and the randomness, ``about`` says what the ledger of a trial notes, ``declared`` are further
-    arguments of ``Ledger.create``. Raises InvalidInputError as training does.
+    Its ledger lies in the folder ``TRIALS`` of the run until ``keep_best`` is called. ``run`` has the data and the
+    randomness, ``about`` says what the ledger of a trial notes, ``declared`` are further arguments of
+    ``Ledger.create``. Raises InvalidInputError as training does.
     """
     best: tuple[float, BestTrial] | None = None
     folder = None if run.folder is None else made_folder("output", run.folder / TRIALS)
+    released = False
     for number in range(trials.selection.trials(uniform(run.randomness, step=0))):
         place = uniform(run.randomness, step=number, part=1)
         trial = Trial(choice=trials.candidates[int(place * len(trials.candidates))], trials=trials)
         path = None if folder is None else folder / f"{number}.ledger"
-        started = time.perf_counter()
         noted = about(trial)
-        with _ledger(path, trial, run.delta, noted, declared) as ledger:
-            try:
-                score, fitted = _train(trial, replace(run, ledger=ledger, folder=None), number, track)
-            except InvalidInputError:
-                if folder is not None and number == 0 and not ledger.steps:
-                    ledger.close()
-                    shutil.rmtree(folder)  # nothing was released: another run may have the folder
-                raise
+        try:
+            with _ledger(path, trial, run.delta, noted, declared) as ledger:
+                try:
+                    score, fitted = _train(trial, replace(run, ledger=ledger, folder=None), number, track)
+                finally:
+                    released = released or ledger.steps > 0
+        except InvalidInputError:
+            if folder is not None and not released:
+                shutil.rmtree(folder)  # nothing was released: another run may have the folder
+            raise
         if best is None or score > best[0]:
             if best is not None and path is not None:
                 Path(best[1].ledger.path).unlink()
-            seconds = time.perf_counter() - started
-            best = score, BestTrial(ledger=ledger, about=noted, fitted=fitted, seconds=seconds)
+            best = score, BestTrial(ledger=ledger, about=noted, fitted=fitted)
         elif path is not None:
             path.unlink()
     assert best is not None  # there is at least one trial
-    if run.folder is None or folder is None:
-        return best[1]
-    os.replace(best[1].ledger.path, run.folder / LEDGER)
-    shutil.rmtree(folder)
-    with Ledger.open(run.folder / LEDGER, write=False) as ledger:
-        return replace(best[1], ledger=ledger)
+    return best[1]
+
+
+def keep_best(best: BestTrial, folder: Path, model: Path, content: bytes) -> Ledger:
+    """Keep ledger and model of the best trial in the folder of the run, remove ``TRIALS``, and return the closed ledger.
+
+    The model is on disk before the folder of trials is gone, so nothing that interrupts the run loses it: a choice is
+    paid for once. Raises OSError if a file cannot be written.
+    """
+    write_bytes(model, content)
+    os.replace(best.ledger.path, folder / LEDGER)
+    shutil.rmtree(folder / TRIALS)
+    with Ledger.open(folder / LEDGER, write=False) as ledger:
+        return ledger
 
 
 def _ledger(path: Path | None, trial: Trial, delta: float, noted: dict[str, Any], declared: dict[str, Any]) -> Ledger:

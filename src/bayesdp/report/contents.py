@@ -158,7 +158,9 @@ def _tuning(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 def _facts(ledger: StoredLedger) -> list[tuple[str, str]]:
     history = ledger.history
     facts = [("Steps", f"{history.steps:,}")]
-    if history.first_time is not None and history.last_time is not None:
+    if ledger.declared_selection is not None:  # which has no times of its own
+        facts.append(("Chosen among runs that began", f"{ledger.created.replace('T', ' ').partition('+')[0]} (UTC)"))
+    elif history.first_time is not None and history.last_time is not None:
         facts.append(("Trained", f"{_time(history.first_time)} to {_time(history.last_time)} (UTC)"))
     for stretch in history.stretches[:3]:
         noise = (

@@ -158,6 +158,9 @@ def _rounded_down(value: float) -> float:
 def _other_models(claims: RunClaims, tuning: Mapping[str, Any]) -> Check:
     configurations, before = tuning.get("configurations"), tuning.get("before")
     question = "Were other models trained on the same data to choose this one?"
+    if claims.selection is not None and not claims.selection.covered:
+        words = f"Yes, and no guarantee includes it, because {claims.selection.reason}. Train again."
+        return Check(question, "open", words)
     if claims.selection is not None:
         words = f"Yes, and the guarantee for everyone includes it: {claims.selection.statement()}"
         return Check(question, "settled", words)

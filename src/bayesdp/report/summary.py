@@ -30,6 +30,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
     ``private`` adds what the batches reveal about training members. Raises InvalidInputError for a bad delta.
     """
     history, delta = ledger.history, validation.probability("delta", delta)
+    chosen = ledger.declared_selection is not None  # such a run has no times of its own
     stretches = [_stretch(stretch) for stretch in history.stretches]
     shown = len(stretches) if len(stretches) <= _MOST_STRETCHES + 1 else _MOST_STRETCHES  # never "and 1 more"
     values: dict[str, Any] = {
@@ -42,8 +43,8 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
         "composed_of": ledger.composed_of,
         "notes": ledger.notes,
         "steps": history.steps,
-        "first_step": _time(history.first_time),
-        "last_step": _time(history.last_time),
+        "first_step": None if chosen else _time(history.first_time),
+        "last_step": None if chosen else _time(history.last_time),
         "seal": lasting_seal(ledger),
         "worst_case": guaranteed_worst_case(ledger, delta).to_dict(),
         "settings": stretches[:shown],
