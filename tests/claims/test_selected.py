@@ -12,6 +12,7 @@ from bayesdp import Budget, Ledger, Plan, compose
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.selected import CHOSEN, LEFT_PLAN, NOT_CHOSEN, WITHHELD
 from bayesdp.guarantees.selection import GaussianTrial, SelectedBound, Selection
+from bayesdp.guarantees.trade_off import guaranteed_risk
 from bayesdp.ledger import LedgerError, LedgerFile, verify
 from bayesdp.report.chart_data import by_delta, over_training
 from bayesdp.report.release_checks import release_checks
@@ -154,6 +155,28 @@ def _best_of(law, order, mean):
     found = np.zeros(len(law))
     found[order] = np.diff(reached / mean / (1 - (1 - 1 / mean) * reached), prepend=0.0)
     return found
+
+
+@pytest.mark.parametrize("mean", [2.0, 5.0, 30.0])
+def test_the_advantage_agrees_with_epsilon_and_mu(mean):
+    """Every (epsilon, delta) limits the advantage, so the figure beside one is no larger; nor than what mu allows."""
+    mu, delta = 0.2, 1e-5
+    bound = SelectedBound(GaussianTrial(mu), Selection(mean=mean))
+    risk = guaranteed_risk(bound, delta)
+    epsilon = float(bound.epsilons([delta])[0])
+    assert risk.advantage <= (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * (1 + 1e-6)
+    assert risk.advantage <= 2 * ndtr(risk.mu / 2) - 1 + 2 * delta
+    assert risk.advantage < 0.9 * float(bound.deltas(np.zeros(1), delta)[0])
+    # Never below the truth: the laws of the best trial for scores that favour what tells the two laws apart.
+    ends = np.linspace(-8, 8, 20001)
+    p, q = np.diff(ndtr(ends - mu)), np.diff(ndtr(ends))
+    reached = 0.0
+    for start in np.linspace(0.02, 0.98, 25):
+        near = int(np.searchsorted(np.cumsum(q), start))
+        for order in (np.arange(len(p)), np.r_[near : len(p), 0:near]):
+            first, second = _best_of(p, order, mean), _best_of(q, order, mean)
+            reached = max(reached, np.maximum(first - second, 0).sum())
+    assert 0.2 * risk.advantage < reached <= risk.advantage
 
 
 def test_plans_that_differ_pay_for_the_dearest():

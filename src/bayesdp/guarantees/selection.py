@@ -68,9 +68,10 @@ class Selection:
 
     After each trial another follows with probability 1 - 1 / ``mean``. Declare it when the ledger of a trial is
     created, ``Ledger.create(path, plan=..., selection=...)``, and call ``Ledger.mark_chosen`` on that of the best one
-    after the last: what it claims then covers the choice. This holds if the trials were independent and alike, differing in chance only (settings drawn at random
-    among them), if their scores were releases of their plans, if their number was drawn before the first and all of
-    them ended, and if nothing of the others is released: not their number, and not their scores.
+    after the last: what it claims then covers the choice. This holds if the trials were independent and alike,
+    differing in chance only (settings drawn at random among them), if their scores were releases of their plans, if
+    their number was drawn before the first and all of them ended, and if nothing of the others is released: not their
+    number, and not their scores.
 
     ``exposure`` is for trials whose plans differ: none of them reveals more than one Gaussian release of that exposure
     (difference of means over standard deviation). Claims then take it for every trial, also where the plan of the one
