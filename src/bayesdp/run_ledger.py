@@ -20,7 +20,17 @@ from bayesdp.claims.selected import declared_selection
 from bayesdp.claims.tables import html_table
 from bayesdp.guarantees.selection import Selection
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import MEMORY, LedgerFile, StoredLedger, checked_path, composed_file, locked, new_settings
+from bayesdp.ledger import (
+    MEMORY,
+    LedgerError,
+    LedgerFile,
+    StoredLedger,
+    checked_path,
+    composed_file,
+    locked,
+    new_settings,
+    with_caveat,
+)
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.validation import refuse
 
@@ -121,7 +131,8 @@ class Ledger(StoredLedger):
             budget: The epsilon for everyone that the run may spend, at a delta. It is then the claim for everyone,
                 proved however steps and settings were chosen, as long as the steps keep it; see ``StopWhen``.
             selection: States that the run is to be the best of a random number of runs, chosen by their scores. Claims
-                then cover the choice: see ``Selection`` for what that takes. It needs a plan.
+                then cover the choice: see ``Selection`` for what that takes. It needs a plan, and nothing is
+                claimed until ``mark_chosen`` says that this run was chosen.
             audit_used_for: What the audit records were used for besides the audit, in words: "learning rate and number
                 of steps". Whatever rests on them being a fresh sample is then an estimate, everywhere, and says why.
             training_records: How many records are trained on, if that may be known to everyone; the statement names it.
@@ -164,6 +175,39 @@ class Ledger(StoredLedger):
     def selection(self) -> Selection | None:
         """The selection that the run may come from, as it was declared before the run; None if there was none."""
         return declared_selection(self)
+
+    @locked
+    def mark_chosen(self) -> None:
+        """Note that all trials have ended and this run, the best of them, was chosen; on disk when this returns.
+
+        A ledger that declares a selection claims nothing before that: of a choice that was never finished, or of a
+        trial that lost, nothing is known. Call it once, after the last trial, on the ledger of the best one, before or
+        after that was closed; a step that follows takes the mark away. The mark is a caveat of the last step, so it
+        changes the seal. Calling it again does nothing.
+
+        Raises LedgerError if the ledger declares no selection, has no steps, or cannot be written, and StorageError if
+        the disk is full or fails.
+        """
+        history = self._now()
+        if self.declared_selection is None or history.last is None:
+            raise LedgerError(self.path, "cannot be marked as chosen: it declares no selection, or has no steps")
+        if history.chosen:
+            return
+        self._begin()
+        try:
+            previous = history.hash_at(history.steps - 1)
+            stored = with_caveat(history.last, previous, self._file, "chosen")
+            folded = {number: part for number, part in enumerate(self._audit.slices) if part.through == history.steps}
+            self._file.replace_last(stored, previous, folded)
+            history.amend(stored.step, stored.hash)
+        except BaseException:
+            self._stale = True  # the mark may or may not be in the file, and the file decides
+            raise
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the run is marked as the one that was chosen among others (``mark_chosen``)."""
+        return self.history.chosen
 
     @property
     def gate(self) -> Gate | None:

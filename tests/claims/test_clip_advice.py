@@ -179,6 +179,7 @@ def test_a_run_that_is_chosen_among_others_gets_no_advice(tmp_path, monkeypatch,
     steps, rate, noise, spread = RUNS["full batch"]
     plan = Plan(steps=steps, noise_std=noise, sample_rate=rate, clip=1.0)
     chosen, alone = (run(steps, rate, noise, spread, plan=plan, selection=s) for s in (Selection(mean=5), None))
+    chosen.mark_chosen()
     assert alone.claims().advice
     assert advice(alone).bounds
     assert chosen.claims().advice is None

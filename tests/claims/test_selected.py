@@ -11,24 +11,12 @@ from bayesdp import Budget, Ledger, Plan, compose
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.selected import CHOSEN, LEFT_PLAN, WITHHELD
 from bayesdp.guarantees.selection import GaussianTrial, SelectedBound, Selection
+from bayesdp.guarantees.trade_off import guaranteed_risk
 from bayesdp.ledger import LedgerError
 from bayesdp.report.chart_data import by_delta, over_training
 from bayesdp.report.release_checks import release_checks
-
-SETTINGS = {"noise_std": 100.0, "sample_rate": 1.0, "clip": 1.0}
-STEPS = 20
-SELECTION = Selection(mean=5)
-
-
-def recorded(selection=SELECTION, path=None, steps=STEPS, **changed):
-    plan = Plan(steps=STEPS, **SETTINGS)
-    declared = {"plan": plan, "selection": selection, "training_records": 30_000, "data": "people"}
-    ledger = Ledger(**declared) if path is None else Ledger.create(path, **declared)
-    rng = np.random.default_rng(0)
-    people = rng.lognormal(-2, 0.5, 600)
-    for _ in range(steps):
-        ledger.step(**SETTINGS | changed, audit=people)
-    return ledger
+from bayesdp.report.summary import summary, words
+from selected_runs import SELECTION, SETTINGS, STEPS, recorded
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +56,9 @@ def test_what_is_not_known_after_a_choice_is_withheld(chosen):
         assert claim.reason == WITHHELD
     assert chosen.levels == ()
     assert chosen.to_dict()["average"]["epsilon"] is None
+    for claim in (chosen.average, chosen.bayesian):  # nor a figure in a note, which would leave out the choice
+        assert claim.notes == ()
+        assert claim.own_epsilon is None
 
 
 def test_the_statement_says_what_was_paid(alone, chosen):
@@ -134,6 +125,7 @@ def test_losses_of_the_chosen_run_keep_the_ex_post_bound():
     delta, most, own, mean = 1e-5, 0.3, 0.1, 6.0
     ledger = Ledger(plan=Plan(steps=1, noise_std=1 / most, sample_rate=1.0, clip=1.0), selection=Selection(mean=mean))
     ledger.step(noise_std=1 / most, sample_rate=1.0, clip=1.0, audit=np.full(600, own / most))
+    ledger.mark_chosen()
     claimed = ledger.claims(delta).share(0.5).ex_post.epsilon
     ends = np.linspace(-8, 8, 40001)
     p, q = np.diff(ndtr(ends - own)), np.diff(ndtr(ends))
@@ -152,6 +144,28 @@ def _best_of(law, order, mean):
     return found
 
 
+@pytest.mark.parametrize("mean", [2.0, 5.0, 30.0])
+def test_the_advantage_agrees_with_epsilon_and_mu(mean):
+    """Every (epsilon, delta) limits the advantage, so the figure beside one is no larger; nor than what mu allows."""
+    mu, delta = 0.2, 1e-5
+    bound = SelectedBound(GaussianTrial(mu), Selection(mean=mean))
+    risk = guaranteed_risk(bound, delta)
+    epsilon = float(bound.epsilons([delta])[0])
+    assert risk.advantage <= (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * (1 + 1e-6)
+    assert risk.advantage <= 2 * ndtr(risk.mu / 2) - 1 + 2 * delta
+    assert risk.advantage < 0.9 * float(bound.deltas(np.zeros(1), delta)[0])
+    # Never below the truth: the laws of the best trial for scores that favour what tells the two laws apart.
+    ends = np.linspace(-8, 8, 20001)
+    p, q = np.diff(ndtr(ends - mu)), np.diff(ndtr(ends))
+    reached = 0.0
+    for start in np.linspace(0.02, 0.98, 25):
+        near = int(np.searchsorted(np.cumsum(q), start))
+        for order in (np.arange(len(p)), np.r_[near : len(p), 0:near]):
+            first, second = _best_of(p, order, mean), _best_of(q, order, mean)
+            reached = max(reached, np.maximum(first - second, 0).sum())
+    assert 0.2 * risk.advantage < reached <= risk.advantage
+
+
 def test_plans_that_differ_pay_for_the_dearest():
     """The chosen plan reveals less than another trial may have: claims are those of the exposure that was declared."""
     cheap, dear = math.sqrt(STEPS) / 100, 2 * math.sqrt(STEPS) / 100
@@ -166,9 +180,14 @@ def test_plans_that_differ_pay_for_the_dearest():
         == recorded().claims().everyone.epsilon
     )
     sampled = Plan(steps=50, noise_std=2.0, sample_rate=0.01, clip=1.0)
-    alone = Ledger(plan=sampled, selection=SELECTION).worst_case().epsilon
-    assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=1e-6)).worst_case().epsilon >= alone * (1 - 1e-6)
-    assert Ledger(plan=sampled, selection=Selection(mean=5, exposure=dear)).worst_case().epsilon > alone
+    epsilons = []
+    for exposure in (None, 1e-6, dear):
+        ledger = Ledger(plan=sampled, selection=Selection(mean=5, exposure=exposure))
+        ledger.step(noise_std=2.0, sample_rate=0.01, clip=1.0)
+        ledger.mark_chosen()
+        epsilons.append(ledger.worst_case().epsilon)
+    assert epsilons[1] >= epsilons[0] * (1 - 1e-6)
+    assert epsilons[2] > epsilons[0]
 
 
 def test_steps_of_a_trial_have_one_time(tmp_path):
@@ -221,3 +240,19 @@ def test_a_chosen_run_that_left_its_plan_is_called_so_everywhere(tmp_path):
 def test_json_of_a_run_that_was_chosen_is_strict(chosen):
     values = json.loads(json.dumps(chosen.to_dict(), allow_nan=False))
     assert set(values["selection"]) == {"mean", "trial_epsilon", "epsilon", "delta"}
+
+
+def test_show_says_that_the_run_was_chosen(tmp_path):
+    for marked in (True, False):
+        ledger = recorded(Selection(mean=5, exposure=0.1), marked=marked)
+        shown = json.loads(json.dumps(summary(ledger), allow_nan=False))
+        assert shown["selection"] == {
+            "mean": 5.0,
+            "exposure": 0.1,
+            "began": None,
+            "chosen": marked,
+            "assumption": CHOSEN,
+        }
+        assert ("not marked as chosen" in words(shown)) is not marked
+        assert "the best of a random number of runs, 5 on average" in words(shown)
+    assert summary(recorded(None))["selection"] is None

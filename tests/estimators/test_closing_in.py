@@ -37,3 +37,16 @@ def test_a_root_at_either_end():
     assert root_from_above(lambda x: 1.0, 0.5, 1.0, 1e-9) == pytest.approx(0.5, rel=1e-8)
     assert root_from_above(lambda x: -1.0, 0.5, 1.0, 1e-9) == 1.0
     assert root_from_above(lambda x: -1.0, 1.0, 1.0, 1e-9) == 1.0
+
+
+def test_a_function_that_is_nan_ends_on_the_safe_side():
+    looks = []
+
+    def function(x):
+        looks.append(x)
+        assert len(looks) < 500
+        return math.nan if x < 0.5 else 1.0
+
+    assert 0.5 <= root_from_above(function, 0.0, 1.0, 1e-13) <= 0.5 * (1 + 1e-12)
+    looks.clear()
+    assert root_from_above(lambda x: function(x) * math.nan, 0.0, 1.0, 1e-13) == 1.0

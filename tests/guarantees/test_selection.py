@@ -16,6 +16,7 @@ from bayesdp.guarantees.selection import (
     renyi_selection_epsilon,
     trial_epsilon,
 )
+from bayesdp.guarantees.worst_case import to_dp_event
 from bayesdp.profiles import gaussian_epsilon
 
 
@@ -257,3 +258,25 @@ def test_what_is_no_selection_is_refused():
             Selection(mean=3, exposure=exposure)
     for selection in (Selection(mean=3), Selection(mean=3, exposure=0.1)):
         assert Selection.from_json(selection.to_json()) == selection
+
+
+def test_renyi_divergences_of_trials_whose_plans_differ_are_taken_together():
+    """Two plans with the same epsilon, at different orders: a trial may have either, so theirs is larger than both."""
+    steps, delta, mean = [(0.8, 0.01, 1000)], 1e-5, 5.0
+    alone = renyi_selection_epsilon(Selection(mean=mean), steps, delta)
+    low, high = 0.01, 3.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        below = renyi_selection_epsilon(Selection(mean=mean), [(1 / middle, 1.0, 1)], delta) < alone
+        low, high = (middle, high) if below else (low, middle)
+    accountants = [renyi.RdpAccountant() for _ in range(3)]
+    for accountant, trial in zip(accountants, (steps, [(1 / low, 1.0, 1)]), strict=False):
+        accountant.compose(to_dp_event(trial))
+    together = accountants[2]
+    curve = np.maximum(accountants[0]._rdp, accountants[1]._rdp)
+    together._rdp = renyi._compute_rdp_repeat_and_select(together._orders, curve, mean, 1.0)
+    found = renyi_selection_epsilon(Selection(mean=mean, exposure=low), steps, delta)
+    assert found == pytest.approx(together.get_epsilon(delta), rel=1e-6)
+    assert found > 1.01 * alone
+    # An exposure that reveals nothing beside the plan adds nothing.
+    assert renyi_selection_epsilon(Selection(mean=mean, exposure=1e-6), steps, delta) == pytest.approx(alone, rel=1e-9)

@@ -10,6 +10,7 @@ from time import sleep
 import pytest
 
 from bayesdp import Ledger
+from bayesdp.claims.selected import NOT_CHOSEN
 from bayesdp.cli import main
 from bayesdp.guarantees.selection import Selection
 from bayesdp.recipes import RECIPES, train, training, tuning
@@ -195,6 +196,11 @@ def test_a_choice_that_was_interrupted_is_not_continued(command, tmp_path, data,
     assert code == 130
     assert "nothing in this one may be released" in said
     assert not (folder / "run.ledger").exists()
+    left = sorted((folder / "trials").glob("*.ledger"))
+    assert left
+    for path in left:  # the choice never finished, so what is left proves nothing
+        with Ledger.open(path, write=False) as ledger:
+            assert ledger.claims().everyone.reason == NOT_CHOSEN
     monkeypatch.setattr(tuning, "_train", real)
     for more in (["--tune", "3"], ["--resume"], []):
         code, said = command(*untuned, *more)

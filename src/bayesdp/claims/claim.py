@@ -191,6 +191,10 @@ class Claim:
         """Return a copy that claims nothing, and says why."""
         return replace(self, epsilon=math.inf, reason=reason)
 
+    def withheld(self, reason: str) -> Claim:
+        """Return a copy that claims nothing and says why, without notes and figures of its own, which do not hold."""
+        return replace(self.without(reason), notes=(), own_epsilon=None, order=None)
+
     def for_rows(self, rows: int) -> Claim:
         """Return the claim for a person with up to ``rows`` rows, by group privacy: epsilon and delta both grow.
 

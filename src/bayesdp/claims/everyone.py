@@ -11,7 +11,7 @@ from bayesdp.claims.claim import Claim
 from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.gate import UNSEEN
 from bayesdp.claims.plan import DeclaredPlan, declared_plan
-from bayesdp.claims.selected import CHOSEN, LEFT_PLAN, TOO_LITTLE, selected_bound, selected_worst_case
+from bayesdp.claims.selected import TOO_LITTLE, selected_bound, selected_worst_case, uncovered
 from bayesdp.claims.shares import NOT_USED, SAMPLED
 from bayesdp.claims.spending import BudgetBound, Spending
 from bayesdp.formatting import round_up
@@ -43,8 +43,6 @@ def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
     """
     declared = [] if ledger.training_records is None else ["records-public"]
     caveats = [CAVEATS[name] for name in dict.fromkeys([*declared, *ledger.history.caveats])]
-    if ledger.declared_selection is not None:
-        caveats.append(Caveat(CHOSEN, "nothing"))
     if ledger.audit_used_for is not None:
         text = f"the audit records were drawn from the population and were used for: {ledger.audit_used_for}"
         caveats.append(Caveat(text, "audit", contradicts=(SAMPLED, NOT_USED, *UNSEEN)))
@@ -79,7 +77,7 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
     and both must have been kept: whoever may choose, by looking, to break one of them and still have the other would
     need up to twice delta (docs/theory.md). In all other cases it is that of the steps taken, which is proved only if
     nobody chose them by looking at results. A run that was chosen among others has the worst case of the choice, and
-    none if it left its plan.
+    none if it left its plan, or if its ledger does not say that it was chosen.
     """
     plan, spending = declared_plan(ledger), _declared_spending(ledger)
     broken: list[str] = []
@@ -88,9 +86,9 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
     if spending is not None and not spending.kept:
         broken.append(f"The run exceeded its budget at step {spending.exceeded}.")
     if plan is not None and (selected := selected_bound(ledger)) is not None:
-        return _with_caveats(
-            _nothing(delta, LEFT_PLAN) if broken else selected_worst_case(plan, selected, delta), ledger
-        )
+        reason = uncovered(ledger)
+        worst = selected_worst_case(plan, selected, delta) if reason is None else _nothing(delta, reason)
+        return _with_caveats(worst, ledger)
     guaranteed: list[WorstCase] = []
     if plan is not None and not broken:
         basis = f"the plan of {plan.steps} steps"
@@ -124,11 +122,14 @@ def _declared_spending(ledger: StoredLedger) -> Spending | None:
 
 
 def kept_plan(ledger: StoredLedger) -> DeclaredPlan | None:
-    """Return the plan of a ledger if every step so far kept to it, and to the budget if one was declared beside it."""
+    """Return the plan of a ledger if every step so far kept to it, and to the budget if one was declared beside it.
+
+    None for a run that may be chosen among others until its ledger says that it was.
+    """
     plan, spending = declared_plan(ledger), _declared_spending(ledger)
-    if plan is None or plan.departure(ledger.history.stretches) or (spending is not None and not spending.kept):
+    if plan is None or uncovered(ledger) is not None or plan.departure(ledger.history.stretches):
         return None
-    return plan
+    return None if spending is not None and not spending.kept else plan
 
 
 def kept_budget(ledger: StoredLedger) -> Spending | None:
@@ -147,7 +148,7 @@ def guaranteed_clip_bound(
 
     It is that of the whole plan if the run has kept to one, that of a declared budget if its steps have kept it (with
     both, the one with the smaller epsilon at the delta of the budget), otherwise ``taken``. For a run that was chosen
-    among others it is that of the choice; None if the run left its plan.
+    among others it is that of the choice; None where that is not known (``uncovered``).
     """
     plan, spending = kept_plan(ledger), kept_budget(ledger)
     if (selected := selected_bound(ledger)) is not None:

@@ -29,13 +29,15 @@ from bayesdp.guarantees.selection import (
     renyi_selection_epsilon,
 )
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import StoredLedger
+from bayesdp.ledger import CAVEATS, StoredLedger
 
-CHOSEN = (
-    "the runs among which this one was chosen differed in chance only, their number was drawn before the first and all "
-    "of them ended, and nothing of the others is released: neither their scores nor how many there were"
-)
+CHOSEN = CAVEATS["chosen"].text
 """What all claims of a run rest on that was chosen among others."""
+NOT_CHOSEN = (
+    "the run may be chosen among others, and its ledger does not say that it was: the choice was not finished, or fell "
+    "on another run"
+)
+"""Why nothing is claimed about a run of whose choice the ledger knows nothing (``Ledger.mark_chosen``)."""
 LEFT_PLAN = "the run was chosen among others and left its plan, for which alone it is known what choosing costs"
 """Why nothing is claimed about such a run."""
 TOO_LITTLE = "the noise is too small"
@@ -50,11 +52,24 @@ def declared_selection(ledger: StoredLedger) -> Selection | None:
     return None if declared is None else Selection.from_json(declared)
 
 
+def uncovered(ledger: StoredLedger) -> str | None:
+    """Return in words why it is not known what choosing a run among others costs; None if it is, or if it was not.
+
+    That is known for the plan of the run, and for one whose ledger was marked as the chosen one at its last step.
+    """
+    plan = declared_plan(ledger)
+    if ledger.declared_selection is None or plan is None:
+        return None
+    if plan.departure(ledger.history.stretches) is not None:
+        return LEFT_PLAN
+    return None if ledger.history.chosen else NOT_CHOSEN
+
+
 @dataclass(frozen=True)
 class SelectionPrice:
     """What a selection makes of a figure about one record: it is taken at ``delta / mean``, and ``log_ratio`` added.
 
-    The price is infinite if the run left its plan: what choosing costs is known for the plan alone.
+    The price is infinite where it is not known (``uncovered``).
     """
 
     mean: float = 1.0
@@ -63,11 +78,10 @@ class SelectionPrice:
     @staticmethod
     def of(ledger: StoredLedger) -> SelectionPrice:
         """Return the price of the declared selection; nothing if there is none."""
-        bound, plan = selected_bound(ledger), declared_plan(ledger)
-        if bound is None or plan is None:
+        bound = selected_bound(ledger)
+        if bound is None:
             return SelectionPrice()
-        left = plan.departure(ledger.history.stretches) is not None
-        return SelectionPrice(bound.selection.mean, math.inf if left else bound.log_ratio)
+        return SelectionPrice(bound.selection.mean, bound.log_ratio if uncovered(ledger) is None else math.inf)
 
 
 @dataclass(frozen=True, kw_only=True)

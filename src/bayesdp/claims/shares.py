@@ -63,7 +63,7 @@ class ShareClaims:
 
     def without(self, reason: str) -> ShareClaims:
         """Return a pair that claims nothing, and says why."""
-        return ShareClaims(self.ex_post.without(reason), self.estimate.without(reason))
+        return ShareClaims(self.ex_post.withheld(reason), self.estimate.withheld(reason))
 
 
 def share_claims(

@@ -9,7 +9,8 @@ from collections.abc import Callable
 def root_from_above(function: Callable[[float], float], low: float, high: float, close: float) -> float:
     """Return an end ``high`` of an interval of at most ``close`` times itself that holds the root, or neighbours.
 
-    ``function`` increases, is below 0 at ``low`` and at least 0 at ``high``, which is taken for granted. What is
+    ``function`` increases, is below 0 at ``low`` and at least 0 at ``high``, which is taken for granted; where it is
+    NaN it counts as below 0. What is
     returned is that ``high``, or a point at which the function was seen to be at least 0: never below the root,
     wherever the search looks. It looks next to both ends, then where a straight line between them meets 0 (regula
     falsi; the value of an end that stays is halved, "Illinois"), and in the middle if two looks did not halve the
@@ -31,6 +32,8 @@ def root_from_above(function: Callable[[float], float], low: float, high: float,
             looks += 1
         at = at if low < at < high else middle
         value = function(at)
+        if math.isnan(value):  # not known to be at least 0, and NaN stands for an end that was not looked at
+            value = -math.inf
         if value >= 0:
             below = 0.5 * below if side > 0 else below
             high, above, side = at, value, 1

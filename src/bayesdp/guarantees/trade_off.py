@@ -43,7 +43,7 @@ class Risk:
     Attributes:
         tpr: The largest true-positive rate at each false-positive rate in ``fpr``, over all attackers.
         fpr: The false-positive rates.
-        advantage: The largest difference between true- and false-positive rate: the total variation distance, delta(0).
+        advantage: The largest difference between true- and false-positive rate: the total variation distance.
         mu: The Gaussian that dominates: every true-positive rate is at most Phi(Phi^-1(fpr) + mu) + ``delta``.
         delta: The part of the profile that ``mu`` leaves out: where delta(epsilon) is at most this.
     """
@@ -136,6 +136,9 @@ def _from_profile(bound: Guarantee, rates: Sequence[float], delta: float) -> Rec
     if not 0 < top < math.inf:
         return RecordRisks(np.ones((1, len(rates))), np.ones(1), np.full(1, math.inf))
     grid = np.union1d(np.linspace(0, 1.01 * top, _POINTS), np.geomspace(_FINEST * top, top, _POINTS))
+    if not isinstance(bound, ClipBound):  # profiles that are loose at 0: no figure may contradict the epsilon beside it
+        claimed = bound.epsilons([delta])
+        grid = np.union1d(grid, claimed[np.isfinite(claimed)])
     return profile_risks(grid, bound.deltas(grid, least)[None, :], rates, delta)
 
 
@@ -215,7 +218,19 @@ def _risks(epsilons: FloatArray, deltas: FloatArray, fpr: Sequence[float], slack
         tpr[:, number] = probability_with(np.array(rate), epsilons, falling)
     # Where nothing is revealed the bound is the false-positive rate itself.
     tpr = np.where(falling[:, :1] == 0, np.array(fpr)[None, :], tpr)
-    return RecordRisks(tpr, falling[:, 0].copy(), _dominating(slopes, falling, slack))
+    return RecordRisks(tpr, _advantage(epsilons, falling), _dominating(slopes, falling, slack))
+
+
+def _advantage(epsilons: FloatArray, deltas: FloatArray) -> FloatArray:
+    """Return upper bounds [m] of the total variation distance, from deltas [m, G] at rising ``epsilons`` [G] from 0.
+
+    It is delta(0). Where the profile is a bound that is loose at 0, another epsilon may give less: add the two
+    inequalities of a set S, and TPR - FPR is at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), for every epsilon
+    (Kairouz, Oh & Viswanath 2015, "The composition theorem for differential privacy").
+    """
+    with np.errstate(over="ignore"):
+        others = np.tanh(epsilons / 2) + 2 * deltas / (np.exp(epsilons) + 1)
+    return np.minimum(deltas[:, 0], others.min(axis=1) * _ROUND_UP)
 
 
 def _dominating(slopes: FloatArray, deltas: FloatArray, slack: float) -> FloatArray:

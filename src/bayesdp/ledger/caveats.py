@@ -67,6 +67,11 @@ CAVEATS = {
     "drawn-together": Caveat(
         "ranks drew their records independently of each other, although they drew the same positions", "everything"
     ),
+    "chosen": Caveat(
+        "the runs among which this one was chosen differed in chance only, their number was drawn before the first and "
+        "all of them ended, and nothing of the others is released: neither their scores nor how many there were",
+        "nothing",
+    ),
     "seeded": Caveat(
         "nobody knows the seed of noise and batches. It was set by hand: an experiment, NOT FOR RELEASE",
         "nothing",

@@ -159,8 +159,11 @@ class LedgerFile:
             self.insert(stored)
         self._note(stored)
 
-    def replace_last(self, stored: StoredStep, previous: bytes) -> None:
-        """Replace the last step; on disk when this returns. ``previous`` is the hash of the step before it."""
+    def replace_last(self, stored: StoredStep, previous: bytes, folded: Mapping[int, Slice] | None = None) -> None:
+        """Replace the last step; on disk when this returns. ``previous`` is the hash of the step before it.
+
+        ``folded`` are the slices, by number, that hold the step already: their digests follow its hash.
+        """
         if self._head is not None:  # first: after a crash in between it must not name a hash that the file has lost
             with translated_errors(self.path):
                 self._head.write(stored.step.number - 1, previous, sync=True)
@@ -169,6 +172,8 @@ class LedgerFile:
             for table in CONTENT_TABLES:
                 self._database.execute(f"DELETE FROM {table} WHERE step = ?", (stored.step.number,))
             self.insert(stored)
+            for number, part in (folded or {}).items():
+                self.put(number, part, stored.hash)
         self._note(stored)
 
     def _note(self, stored: StoredStep) -> None:

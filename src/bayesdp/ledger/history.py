@@ -106,6 +106,11 @@ class History:
         """The names of the caveats of all steps so far, each once, in alphabetical order."""
         return sorted({name for stretch in self.stretches for name in caveat_names(stretch.caveats)})
 
+    @property
+    def chosen(self) -> bool:
+        """Whether the last step has the mark of a run that was chosen among others (``Ledger.mark_chosen``)."""
+        return self.last is not None and "chosen" in caveat_names(self.last.caveats)
+
     def hash_at(self, step: int) -> bytes:
         """Return the hash of a step; step 0 stands for the settings of the run."""
         return bytes(self._hashes[_HASH * step : _HASH * (step + 1)])

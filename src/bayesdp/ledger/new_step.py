@@ -9,8 +9,10 @@ from bayesdp import validation
 from bayesdp.ledger import chain
 from bayesdp.ledger.batches import PrivateBatch, pack_norms
 from bayesdp.ledger.bins import Place
-from bayesdp.ledger.caveats import caveat_text
+from bayesdp.ledger.caveats import caveat_names, caveat_text
 from bayesdp.ledger.chain import Step, StoredStep
+from bayesdp.ledger.database import CONTENT_TABLES
+from bayesdp.ledger.file import LedgerFile
 from bayesdp.ledger.histograms import Entry
 from bayesdp.ledger.norms import CheckedNorms
 from bayesdp.ledger.settings import checked_text
@@ -80,3 +82,10 @@ def with_norms(
     )
     stored = StoredStep(step, step.hash(previous), journal, drawn, norms)
     return stored, Entry(place.rate_number, place.clip_key if keys is None else keys)
+
+
+def with_caveat(step: Step, previous: bytes, file: LedgerFile, name: str) -> StoredStep:
+    """Return a step that is in a file with one more caveat; its norms are as they were, in the file or folded."""
+    marked = replace(step, caveats=caveat_text([*caveat_names(step.caveats), name]))
+    journal, batch, norms = (file.content(table, step.number) for table in CONTENT_TABLES)
+    return StoredStep(marked, marked.hash(previous), journal, batch, norms)

@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -161,33 +162,37 @@ def run_trials(
     best: tuple[float, BestTrial] | None = None
     folder = None if run.folder is None else made_folder("output", run.folder / TRIALS)
     released = False
-    for number in range(trials.selection.trials(uniform(run.randomness, step=0))):
-        place = uniform(run.randomness, step=number, part=1)
-        trial = Trial(choice=trials.candidates[int(place * len(trials.candidates))], trials=trials)
-        path = None if folder is None else folder / f"{number}.ledger"
-        noted = about(trial)
-        try:
-            with _ledger(path, trial, run.delta, noted, declared) as ledger:
-                try:
-                    score, fitted = _train(trial, replace(run, ledger=ledger, folder=None), number, track)
-                finally:
-                    released = released or ledger.steps > 0
-        except InvalidInputError:
-            if folder is not None and not released:
-                shutil.rmtree(folder)  # nothing was released: another run may have the folder
-            raise
-        if best is None or score > best[0]:
-            if best is not None and path is not None:
-                Path(best[1].ledger.path).unlink()
-            best = score, BestTrial(ledger=ledger, about=noted, fitted=fitted)
-        elif path is not None:
-            path.unlink()
-    assert best is not None  # there is at least one trial
+    with ExitStack() as held:  # the ledger of the best trial so far stays open: it may have to be marked as chosen
+        for number in range(trials.selection.trials(uniform(run.randomness, step=0))):
+            place = uniform(run.randomness, step=number, part=1)
+            trial = Trial(choice=trials.candidates[int(place * len(trials.candidates))], trials=trials)
+            path = None if folder is None else folder / f"{number}.ledger"
+            noted = about(trial)
+            try:
+                with ExitStack() as opened:
+                    ledger = lost = opened.enter_context(_ledger(path, trial, run.delta, noted, declared))
+                    try:
+                        score, fitted = _train(trial, replace(run, ledger=ledger, folder=None), number, track)
+                    finally:
+                        released = released or ledger.steps > 0
+                    if best is None or score > best[0]:
+                        held.close()
+                        lost = None if best is None else best[1].ledger
+                        best = score, BestTrial(ledger=ledger, about=noted, fitted=fitted)
+                        held.enter_context(opened.pop_all())
+            except InvalidInputError:
+                if folder is not None and not released:
+                    shutil.rmtree(folder)  # nothing was released: another run may have the folder
+                raise
+            if folder is not None and lost is not None:
+                Path(lost.path).unlink()
+        assert best is not None  # there is at least one trial
+        best[1].ledger.mark_chosen()
     return best[1]
 
 
 def keep_best(best: BestTrial, folder: Path, model: Path, content: bytes) -> Ledger:
-    """Keep ledger and model of the best trial in the folder of the run, remove ``TRIALS``, and return the closed ledger.
+    """Keep ledger and model of the best trial in the folder of its run, remove ``TRIALS``; return the closed ledger.
 
     The model is on disk before the folder of trials is gone, so nothing that interrupts the run loses it: a choice is
     paid for once. Raises OSError if a file cannot be written.

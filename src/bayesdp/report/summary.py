@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from bayesdp import validation
 from bayesdp.claims.everyone import guaranteed_worst_case
 from bayesdp.claims.rounding import rounding_added
+from bayesdp.claims.selected import CHOSEN, declared_selection
 from bayesdp.formatting import finite_or_none, round_up
 from bayesdp.ledger import StoredLedger, Stretch, lasting_seal
 from bayesdp.validation import FloatArray
@@ -42,6 +44,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
         "audit_used_for": ledger.audit_used_for,
         "composed_of": ledger.composed_of,
         "notes": ledger.notes,
+        "selection": _selection(ledger),
         "steps": history.steps,
         "first_step": None if chosen else _time(history.first_time),
         "last_step": None if chosen else _time(history.last_time),
@@ -71,6 +74,9 @@ def table(values: dict[str, Any]) -> list[tuple[str, str]]:
         *(("", str(note)) for note in values["notes"]),
         ("for everyone", f"epsilon = {epsilon} ({worst['accountant']})"),
     ]
+    if values["selection"] is not None:
+        mean = f"the best of a random number of runs, {values['selection']['mean']:g} on average"
+        lines.append(("chosen" if values["selection"]["chosen"] else "not marked as chosen", mean))
     for stretch in values["settings"]:
         clip = "no clip" if stretch["clip"] is None else f"clip {stretch['clip']:g}"
         last = stretch["first"] + stretch["steps"] - 1
@@ -111,6 +117,14 @@ def _stretch(stretch: Stretch) -> dict[str, Any]:
         "planned_batch": stretch.planned_batch,
         "source": stretch.source,
     }
+
+
+def _selection(ledger: StoredLedger) -> dict[str, Any] | None:
+    """Return what the run says about being chosen among others, and what its claims then assume; None if nothing."""
+    selection = declared_selection(ledger)
+    if selection is None:
+        return None
+    return {**asdict(selection), "chosen": ledger.history.chosen, "assumption": CHOSEN}
 
 
 def _audit(ledger: StoredLedger, delta: float) -> dict[str, Any]:
