@@ -12,7 +12,7 @@ from bayesdp.mechanisms.log_moments import log_moments
 
 RATES = st.floats(1e-7, 0.999)
 EXPOSURES = st.floats(1e-5, 14.0)
-ORDERS = st.floats(0.1, 2000.0)
+ORDERS = st.floats(1e-6, 2000.0)
 
 
 def exact(rate, exposure, order):
@@ -49,6 +49,9 @@ def reverse(rate, exposure, order):
         (0.068, 1e-4, 2.5),
         (2e-5, 1.05, 1.97),
         (0.02, 12.0, 70.0),
+        (0.9, 5.0, 1e-3),  # far from 1 at an order so small that their product is not
+        (0.09, 10.0, 0.01),
+        (9e-4, 3.0, 1.0),
     ],
 )
 def test_never_below_and_hardly_above_quadrature(rate, exposure, order):
@@ -114,3 +117,8 @@ def test_between_whole_orders_the_record_in_costs_the_chord(rate, exposure, orde
     assert truth <= found + 1e-9 * max(1.0, abs(top))
     around = log_moments([rate], [exposure], [np.floor(order) or 1.0, np.ceil(order)], "record in")[0]
     assert found <= around[1] * (1 + 1e-12)
+
+
+def test_orders_that_hardly_exist():
+    found = SubsampledGaussian(sample_rate=1e-5).reverse([0.1, 5.0, 14.2, 20.0], [5e-324, 1e-310, 1e-200])
+    assert ((found >= 0) & (found < 1e-190)).all()

@@ -22,7 +22,7 @@ _STEP, _STEP_BY_EXPOSURE = 0.4, 0.15  # the trapezoidal rule is then accurate to
 _LARGEST = 15.0  # exposures beyond this cost as much as infinite ones, up to 1e-13
 _SAFE = 600.0  # e^600 is well inside float64
 _CELLS = 1 << 20  # numbers that are computed together
-_SMALL = 1e-3  # below it, a series replaces a difference that would cancel
+_SMALL = 1e-4  # below it, a series replaces a difference that would cancel; either is then accurate to 3e-12
 _ROUND_UP = 1 + 2.0**-36
 
 
@@ -71,7 +71,7 @@ def _excess(
         return top + np.log(np.exp(logs - top[:, None]).sum(axis=1))
     # E[m] = 1, so E[m^-lambda] = 1 + E[m^-lambda - 1 + lambda (m - 1)], in which nothing is negative.
     curved = np.expm1(logs) + order * u
-    near = np.abs(order * u) < _SMALL
+    near = np.abs(max(order, 1.0) * u) < _SMALL  # u must be small itself, and not only beside a small order
     v = u[near]
     curved[near] = order * (order + 1) / 2 * v * v * (1 - (order + 2) / 3 * v * (1 - (order + 3) / 4 * v))
     return np.log1p(curved @ np.exp(log_density))
