@@ -28,15 +28,18 @@ def image_networks(
 
 
 GREY, COLOUR = "two-convolutions-grey", "two-convolutions-colour"
+STANDARDISED_GREY, STANDARDISED_COLOUR = "standardised-grey", "standardised-colour"
 GRIDS: dict[str, list[list[Choice]]] = {
     "mnist-network": [
         image_networks(2.0, GREY, 0.1, [("plain", 80, 1.0, 2.0), ("plain", 80, 0.1, 10.0)])
         + image_networks(2.0, GREY, 0.04, [("plain", 200, 1.0, 2.0)])
+        + image_networks(2.0, STANDARDISED_GREY, 0.1, [("plain", 80, 1.0, 2.0), ("plain", 80, 1.0, 4.0)])
     ],
     "cifar10-network": [
         image_networks(
             3.0, COLOUR, 0.03, [("plain", 200, 1.0, 1.0), ("mirrored", 100, 1.0, 1.0), ("mirrored", 200, 1.0, 1.0)]
         )
+        + image_networks(3.0, STANDARDISED_COLOUR, 0.03, [("mirrored", 200, 1.0, 1.0), ("mirrored", 200, 1.0, 2.0)])
     ],
 }
 SEEDS = dict.fromkeys(GRIDS, 1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from opacus import GradSampleModule
 from safetensors.numpy import load_file
 from scipy import stats
 from torch import nn
@@ -16,6 +17,8 @@ from bayesdp.recipes import RECIPES, SgdSettings, fit_model, load, train
 from bayesdp.recipes.checkpoint import Checkpoint
 from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.image_network import VIEWS, mirrored, network, shifted
+from bayesdp.recipes.record_norms import only_view
+from bayesdp.recipes.standardised_convolution import StandardisedConvolution
 from recipe_data import write_images
 
 LOSS = nn.CrossEntropyLoss()
@@ -67,6 +70,41 @@ def test_the_released_update_is_the_sum_of_clipped_means_over_views_with_noise()
     assert std == pytest.approx(0.6)
     assert stats.kstest(noise / std, "norm").pvalue > 1e-6
     assert noise.var() == pytest.approx(std**2, rel=6 * np.sqrt(2 / noise.size))
+
+
+def standardised():
+    torch.manual_seed(0)
+    layers = StandardisedConvolution(1, 4, 3, stride=2, padding=1), nn.Tanh(), StandardisedConvolution(4, 2, 3)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 3)).double()
+
+
+def test_filters_are_standardised_whatever_is_added_to_their_weights():
+    layer, (x, _) = StandardisedConvolution(1, 4, 3).double(), images()
+    filters, deviations = layer.standardised()
+    np.testing.assert_allclose(filters.mean((1, 2, 3)).detach(), 0, atol=1e-12)
+    np.testing.assert_allclose(filters.square().mean((1, 2, 3)).detach(), 1, rtol=1e-6)
+    plain = nn.functional.conv2d(x, filters / 3, layer.bias)
+    np.testing.assert_allclose(layer(x).detach(), plain.detach(), rtol=1e-12)
+    with torch.no_grad():
+        layer.weight.add_(5 + 3 * filters * deviations)
+    np.testing.assert_allclose(layer(x).detach(), plain.detach(), atol=1e-6)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    assert torch.isfinite(layer(x)).all()
+
+
+def test_gradients_by_record_through_standardised_filters():
+    model, (x, y) = standardised(), images(6)
+    each = mean_gradients(model, x, y, only_view)
+    wrapped = GradSampleModule(model, loss_reduction="mean")
+    LOSS(wrapped(x), y).backward()
+    found = torch.cat([parameter.grad_sample.flatten(1) for parameter in wrapped.parameters()], dim=1)
+    np.testing.assert_allclose(found.numpy(), each, rtol=1e-7, atol=1e-10)
+    audit, ledger = images(12, seed=5), Ledger(keep_norms=True)
+    model = standardised()
+    norms = np.linalg.norm(mean_gradients(model, *audit, mirrored), axis=1)
+    fit_model(model, LOSS, *images(), settings(), ledger=ledger, randomness=Seeded(1), audit=audit, views=mirrored)
+    np.testing.assert_allclose(ledger.private_norms(1)[0], norms, rtol=1e-5)
 
 
 @pytest.mark.parametrize("views", VIEWS.values(), ids=list(VIEWS))

@@ -1,8 +1,9 @@
 """Networks for images that are trained from their first weight by DP-SGD, for data without public features.
 
 What helps such training is known (De et al., 2022, arXiv:2204.13650; Papernot et al., 2021, arXiv:2007.14191): large
-batches, few weights, bounded or normalised activations, gradients that are averaged over views of an image before they
-are clipped, and weights that are averaged over the last steps. The networks here are small enough for two processors.
+batches, few weights, standardised filters, normalised activations, gradients that are averaged over views of an image
+before they are clipped, and weights that are averaged over the last steps. The networks here are small enough for two
+processors.
 
 Views are fixed, not random, so that the contribution of a record is a function of the weights: ``fit_model`` says why.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from bayesdp.recipes.descent import SgdSettings
 from bayesdp.recipes.dp_sgd import fit_model, settings_for
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.record_norms import Views, only_view
+from bayesdp.recipes.standardised_convolution import StandardisedConvolution
 
 _VIEWS_AT_ONCE = 128
 _ROWS_AT_ONCE = 500
@@ -88,31 +91,37 @@ def network(name: str, classes: int) -> nn.Module:
         return _NETWORKS[name](classes)
 
 
-def _grey(classes: int) -> nn.Module:
+def _grey(convolution: Callable[..., nn.Module], classes: int) -> nn.Module:
     """Return the network for images [n, 1, 28, 28]: 20,746 weights for ten classes."""
-    return nn.Sequential(*_halving(1, 16, 5), *_halving(16, 32, 3), *_linear(32 * 7 * 7, classes))
+    layers = (*_halving(convolution, 1, 16, 5), *_halving(convolution, 16, 32, 3))
+    return nn.Sequential(*layers, *_linear(32 * 7 * 7, classes))
 
 
-def _colour(classes: int) -> nn.Module:
+def _colour(convolution: Callable[..., nn.Module], classes: int) -> nn.Module:
     """Return the network for images [n, 3, 32, 32]: 31,178 weights for ten classes."""
-    layers = (*_halving(3, 32, 5), *_halving(32, 64, 3), nn.AvgPool2d(2))
+    layers = (*_halving(convolution, 3, 32, 5), *_halving(convolution, 32, 64, 3), nn.AvgPool2d(2))
     return nn.Sequential(*layers, *_linear(64 * 4 * 4, classes))
 
 
-def _halving(inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
+def _halving(convolution: Callable[..., nn.Module], inputs: int, outputs: int, size: int) -> tuple[nn.Module, ...]:
     """Return a convolution to half the width and height, its norm in groups of four channels, and a rectifier.
 
     The norm is of one image alone and has no weights: noise on weights that scale whole channels does harm.
     """
-    convolution = nn.Conv2d(inputs, outputs, size, stride=2, padding=size // 2)
-    return convolution, nn.GroupNorm(outputs // 4, outputs, affine=False), nn.ReLU()
+    halved = convolution(inputs, outputs, size, stride=2, padding=size // 2)
+    return halved, nn.GroupNorm(outputs // 4, outputs, affine=False), nn.ReLU()
 
 
 def _linear(features: int, classes: int) -> tuple[nn.Module, ...]:
     return nn.Flatten(), nn.GroupNorm(1, features, affine=False), nn.Linear(features, classes)
 
 
-_NETWORKS: dict[str, Callable[[int], nn.Module]] = {"two-convolutions-grey": _grey, "two-convolutions-colour": _colour}
+_NETWORKS: dict[str, Callable[[int], nn.Module]] = {
+    "two-convolutions-grey": partial(_grey, nn.Conv2d),
+    "two-convolutions-colour": partial(_colour, nn.Conv2d),
+    "standardised-grey": partial(_grey, StandardisedConvolution),
+    "standardised-colour": partial(_colour, StandardisedConvolution),
+}
 
 
 def _tensors(rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
