@@ -215,7 +215,11 @@ def test_pixels_are_normalised_by_image():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("two-convolutions-grey", (1, 28, 28)), ("two-convolutions-colour", (3, 32, 32))]
+    ("name", "shape"),
+    [
+        *(("two-convolutions-grey", (1, 28, 28)), ("two-convolutions-colour", (3, 32, 32))),
+        *(("standardised-grey", (1, 28, 28)), ("standardised-colour", (3, 32, 32))),
+    ],
 )
 def test_networks_begin_with_the_same_weights(name, shape):
     first, second = network(name, 10), network(name, 10)
@@ -241,7 +245,7 @@ def test_the_recipe_from_files_to_the_statement(quick, tmp_path):
     assert (about["audited_on"], about["tested_on"], about["trained_on"][:8]) == ("150 rows", "200 rows", "120 rows")
     assert about["views"] == "mirrored"
     assert "test rows classified correctly" in trained.statement()
-    model = network("two-convolutions-grey", 10)
+    model = network(about["network"], 10)
     model.load_state_dict(
         {key: torch.from_numpy(v) for key, v in load_file(tmp_path / "out/model.safetensors").items()}
     )

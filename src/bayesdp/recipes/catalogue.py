@@ -248,14 +248,14 @@ RECIPES = {
             choices=(
                 ImageNetworkChoice(
                     target_epsilon=2.0,
-                    network="two-convolutions-grey",
+                    network="standardised-grey",
                     steps=80,
                     sample_rate=0.1,
                     clip=1.0,
                     learning_rate=2.0,
                 ),
             ),
-            tried=3,
+            tried=5,
             audit_rows=500,
         ),
         Recipe(
