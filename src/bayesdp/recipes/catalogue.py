@@ -265,7 +265,7 @@ RECIPES = {
             choices=(
                 ImageNetworkChoice(
                     target_epsilon=3.0,
-                    network="two-convolutions-colour",
+                    network="standardised-colour",
                     views="mirrored",
                     steps=200,
                     sample_rate=0.03,
@@ -273,7 +273,7 @@ RECIPES = {
                     learning_rate=1.0,
                 ),
             ),
-            tried=3,
+            tried=5,
             audit_rows=500,
         ),
     )
