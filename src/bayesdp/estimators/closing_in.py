@@ -10,11 +10,10 @@ def root_from_above(function: Callable[[float], float], low: float, high: float,
     """Return an end ``high`` of an interval of at most ``close`` times itself that holds the root, or neighbours.
 
     ``function`` increases, is below 0 at ``low`` and at least 0 at ``high``, which is taken for granted; where it is
-    NaN it counts as below 0. What is
-    returned is that ``high``, or a point at which the function was seen to be at least 0: never below the root,
-    wherever the search looks. It looks next to both ends, then where a straight line between them meets 0 (regula
-    falsi; the value of an end that stays is halved, "Illinois"), and in the middle if two looks did not halve the
-    interval.
+    NaN it counts as below 0. What is returned is that ``high``, or a point at which the function was seen to be at
+    least 0: never below the root, wherever the search looks. It looks next to both ends, then where a straight line
+    between them meets 0 (regula falsi; the value of an end that stays is halved, "Illinois"), and in the middle if two
+    looks did not halve the interval.
     """
     below = above = math.nan
     side, width, looks = 0, math.inf, 0
