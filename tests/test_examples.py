@@ -43,7 +43,7 @@ def test_every_script_is_listed_and_tested():
 
 def test_typical_epsilon(run, tmp_path):
     printed = run("typical_epsilon.py")
-    assert printed.startswith("Trained: 60 steps on 1,297 rows, at delta = 1e-05 (1 in 100,000).")
+    assert printed.startswith("Trained: 60 steps on 1,297 rows, at delta = 1e-05 (1 in 100,000) for each figure.")
     assert re.search(
         r"^Guarantee for everyone: epsilon at most [\d.]+ \(proved for the plan of 60 steps\)", printed, re.MULTILINE
     )

@@ -86,9 +86,12 @@ def test_the_same_sentences_are_in_every_form(claims):
 
 def test_what_was_trained():
     assert RUNS["plan met"]().overview().trained == (
-        "40 steps on 1,297 rows, at delta = 1e-05 (1 in 100,000). One row counts as one person."
+        "40 steps on 1,297 rows, at delta = 1e-05 (1 in 100,000) for each figure. One row counts as one person."
     )
-    assert RUNS["few"]().overview().trained == "40 steps, at delta = 1e-05 (1 in 100,000). Each record is one person."
+    assert (
+        RUNS["few"]().overview().trained
+        == "40 steps, at delta = 1e-05 (1 in 100,000) for each figure. Each record is one person."
+    )
 
 
 def test_the_guarantee_names_what_it_rests_on():

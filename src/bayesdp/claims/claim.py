@@ -22,6 +22,10 @@ _KINDS: dict[Kind, str] = {
     "model-based": "Model-based: it relies on a statistical model of the data and is not a bound without it.",
 }
 NO_BETTER = "no better than for everyone"
+OWN_DELTA = (
+    "The ex-post figure of a run and the guarantee for everyone have a delta each; the smaller of the two, in "
+    "whichever run, holds at the sum of both."
+)
 """Where the claim for everyone is the smaller one and stands in the place of another."""
 _LEFT_OUT = " who was left out"
 _DIRECTIONS: dict[Direction, str] = {
@@ -170,7 +174,7 @@ class Claim:
         """Return the claim, or what is claimed for everyone in its place if that epsilon is smaller.
 
         That is ``guaranteed``, if given, otherwise ``worst_case``. The smaller one is a claim of its own, so nothing
-        that this claim assumes is needed for it.
+        that this claim assumes is needed for it, and it has a delta of its own, as its note says.
         """
         everyone = guaranteed or self.worst_case
         if everyone is None or not everyone.epsilon < self.epsilon:
@@ -184,7 +188,7 @@ class Claim:
             condition=everyone.condition,
             method=everyone.method,
             assumptions=everyone.assumptions,
-            notes=(),
+            notes=(OWN_DELTA,),
         )
 
     def without(self, reason: str) -> Claim:

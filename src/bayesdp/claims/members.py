@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesdp.claims.claim import Claim
+from bayesdp.claims.claim import OWN_DELTA, Claim
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import NOT_USED
 from bayesdp.formatting import percent, percent_up
@@ -71,7 +71,7 @@ def member_claims(
         condition=worst_case.condition,
         samples=records,
         assumptions=(LIKE_THE_AUDIT, NOT_USED),
-        notes=(_PROBABILITY,),
+        notes=(_PROBABILITY, OWN_DELTA),
         worst_case=worst_case,
     )
     if bound is None or math.isinf(worst_case.epsilon):

@@ -162,7 +162,7 @@ def _trained(facts: RunFacts, delta: float) -> str:
     records = "" if facts.training_records is None else f" on {facts.training_records:,} {_MANY[facts.unit]}"
     unit = "One row counts as one person." if facts.unit == "row" else "Each record is one person."
     steps = "1 step" if facts.steps == 1 else f"{facts.steps:,} steps"
-    return f"{steps}{records}, at delta = {round_up(delta)}{_one_in(delta)}. {unit}"
+    return f"{steps}{records}, at delta = {round_up(delta)}{_one_in(delta)} for each figure. {unit}"
 
 
 def _one_in(delta: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.claims.claim import Claim
+from bayesdp.claims.claim import OWN_DELTA, Claim
 from bayesdp.claims.ex_post import Form
 from bayesdp.estimators import order_statistic_rank, records_needed
 from bayesdp.formatting import percent
@@ -104,7 +104,9 @@ def share_claims(
             reason=too_few,
             worst_case=worst_case,
         )
-        ex_post = common.with_figure(_ranked(epsilons.ex_post, rank), notes=(_FORM_NOTES[epsilons.form], note))
+        ex_post = common.with_figure(
+            _ranked(epsilons.ex_post, rank), notes=(_FORM_NOTES[epsilons.form], OWN_DELTA, note)
+        )
         ex_post = ex_post if too_few else ex_post.capped(left_out)
         estimated = _ranked(epsilons.estimate, rank)
         estimate = common.with_figure(
