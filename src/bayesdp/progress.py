@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 Progress = Callable[[Sequence[Any]], Iterable[Any]]
@@ -31,13 +31,17 @@ def silent(items: Sequence[Any], what: str | LiveText) -> Iterable[Any]:
     return items
 
 
-@contextmanager
-def showing(track: Progress, items: Sequence[Any]) -> Generator[Iterable[Any]]:
+def showing(track: Progress, items: Sequence[Any]) -> AbstractContextManager[Iterable[Any]]:
     """Yield the items inside a progress bar, which ends with the block, also if an error or Ctrl-C ends it."""
-    shown = track(items)
+    return ended(track(items))
+
+
+@contextmanager
+def ended(items: Iterable[Any]) -> Generator[Iterable[Any]]:
+    """Yield the items; a generator is closed with the block, and not only when an error has been handled."""
     try:
-        yield shown
+        yield items
     finally:
-        close = getattr(shown, "close", None)  # a bar is a generator; it would stay until the error is handled
+        close = getattr(items, "close", None)
         if close is not None:
             close()

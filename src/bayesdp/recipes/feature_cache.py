@@ -14,19 +14,20 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bayesdp.progress import Progress, showing
+from bayesdp.progress import Progress, ended, showing
 from bayesdp.recipes.datasets import fingerprint
 from bayesdp.whole_file import write_whole
 
 VARIABLE = "BAYESDP_CACHE"
 Features = NDArray[np.float32]
+Calls = Callable[[Callable[[NDArray[Any]], Features], Iterable[NDArray[Any]]], Iterable[Features]]
 _KIND = np.dtype(np.float32)  # in which features are kept, unless they are kept in less
 _ROWS_OF_A_PART = 1024
 
@@ -67,19 +68,22 @@ def cached_in_parts(
     rows_at_once: int,
     kind: DTypeLike = np.float32,
     track: Progress = iter,
+    calls_of: Calls = map,
 ) -> list[Features]:
     """Return the features [n, d] of each array of rows [n, ...], as ``cached`` does; keep those of every thousand rows.
 
     ``compute`` is called with ``rows_at_once`` rows at a time, always the same ones together, so features do not depend
     on interruptions. Features are rounded to ``kind``, in which they are kept. ``track`` shows the progress of what is
     left to compute in all arrays together: what was kept is not in it, so the time that it predicts is right.
+    ``calls_of`` makes the calls and yields what they return, in order, as ``map`` does; it may make several at once.
     """
     arrays = [_Parts(_path(name, version, rows), rows, rows_at_once, np.dtype(kind)) for rows in several]
     missing = [(parts, start) for parts in arrays for start in parts.missing]
     if missing:
-        with showing(track, missing) as calls:
-            for parts, start in calls:
-                parts.put(start, compute(parts.rows[start : start + rows_at_once]))
+        some = (parts.rows[start : start + rows_at_once] for parts, start in missing)
+        with showing(track, missing) as calls, ended(calls_of(compute, some)) as computed:
+            for (parts, start), features in zip(calls, computed, strict=True):
+                parts.put(start, features)
     return [parts.features.astype(_KIND, copy=False) for parts in arrays]
 
 

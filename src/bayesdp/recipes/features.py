@@ -23,6 +23,7 @@ from bayesdp.progress import Progress
 from bayesdp.recipes.datasets import Dataset
 from bayesdp.recipes.efficientnet import arithmetic, network_features, unit_length
 from bayesdp.recipes.feature_cache import Features, cached_in_parts
+from bayesdp.recipes.processors import on_all_processors
 from bayesdp.recipes.release import bounded_rows
 from bayesdp.recipes.sentence_encoder import encoder, model_fingerprint, model_folder
 from bayesdp.validation import refuse
@@ -51,6 +52,8 @@ class Extractor:
 
     kind: str = "float32"
     "The type to which features are rounded, and in which they are kept."
+    threaded: bool = False
+    "Whether ``build`` returns a function of PyTorch that gains from being called from several threads at once."
     variant: Callable[[], str] = str
     "Names what the features depend on besides rows and version, such as the arithmetic of this machine."
 
@@ -93,6 +96,7 @@ def extract(dataset: Dataset, extractor: Extractor, track: Progress = iter) -> D
         rows_at_once=extractor.rows_at_once,
         kind=extractor.kind,
         track=track,
+        calls_of=on_all_processors if extractor.threaded else map,
     )
     of_rows = {id(rows.x): of for rows, of in zip(splits, features, strict=True)}
     return dataset.with_features(lambda x: of_rows[id(x)])
@@ -122,16 +126,26 @@ def _scattering(places: int = _PLACES) -> Callable[[NDArray[Any]], Features]:
 def _scattering_beside_network() -> Callable[[NDArray[Any]], Features]:
     """Scattering at 3 x 3 places, and beside it the activations of EfficientNet-lite0 of the image at 128 pixels.
 
-    The one knows edges and roughly where they are, the other things that were photographed. Both have the same length.
+    The one knows edges and roughly where they are, the other things that were photographed.
     """
-    scattering, network = _scattering(places=3), network_features(0, 128, fast=True)
+    network = network_features(0, 128, fast=True)
 
-    def compute(images: NDArray[Any]) -> Features:
+    def things(images: NDArray[Any]) -> Features:
         starts = range(0, len(images), _IMAGES_AT_ONCE)
-        things = np.concatenate([network(images[start : start + _IMAGES_AT_ONCE]) for start in starts])
-        return np.concatenate([scattering(images), things], axis=1) * np.float32(math.sqrt(0.5))
+        return np.concatenate([network(images[start : start + _IMAGES_AT_ONCE]) for start in starts])
 
-    return compute
+    return _side_by_side(_scattering(places=3), things)
+
+
+def _two_networks() -> Callable[[NDArray[Any]], Features]:
+    """EfficientNet-lite2 of the image at 192 pixels, and beside it EfficientNet-lite0 of the image at 128 pixels."""
+    return _side_by_side(network_features(2, 192, fast=True), network_features(0, 128, fast=True))
+
+
+def _side_by_side(*functions: Callable[[NDArray[Any]], Features]) -> Callable[[NDArray[Any]], Features]:
+    """Return the function that puts features [n, d_i] of length 1 side by side, scaled so that rows have length 1."""
+    scale = np.float32(math.sqrt(1 / len(functions)))
+    return lambda rows: np.concatenate([function(rows) for function in functions], axis=1) * scale
 
 
 def _drawn_digits() -> Callable[[NDArray[Any]], Features]:
@@ -186,6 +200,7 @@ EXTRACTORS = {
             _scattering_beside_network,
             libraries=("kymatio", *_libraries(0)),
             kind="float16",
+            threaded=True,
             variant=arithmetic,
         ),
         Extractor("efficientnet-lite0", 1, _IMAGES_AT_ONCE, _network(0, 128, fast=False), libraries=_libraries(0)),
@@ -196,6 +211,17 @@ EXTRACTORS = {
             _network(2, 192, fast=True),
             libraries=_libraries(2),
             kind="float16",
+            threaded=True,
+            variant=arithmetic,
+        ),
+        Extractor(
+            "efficientnet-lite2-lite0",
+            1,
+            _IMAGES_AT_ONCE,
+            _two_networks,
+            libraries=(*_libraries(2), *_libraries(0)),
+            kind="float16",
+            threaded=True,
             variant=arithmetic,
         ),
         Extractor("pixels", 1, 4096, _pixels, cached=False),
