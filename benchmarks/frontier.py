@@ -12,18 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bayesdp.experiment_files import write_png
-from bayesdp.profiles import gaussian_epsilon
 from bayesdp.recipes.catalogue import RECIPES, Choice, ProbeChoice, VariationalChoice
-from bayesdp.recipes.datasets import load
-from bayesdp.recipes.features import extract, find_extractor
-from benchmarks.choose_settings import for_choosing, train
+from benchmarks.choose_settings import with_half
 from benchmarks.machine import description
 
 RESULT, PICTURE = Path("results/frontier.json"), Path("docs/pictures/frontier.png")
@@ -61,21 +57,7 @@ def choices(name: str, target: float) -> Iterator[Choice]:
 
 def measure(name: str) -> list[dict[str, Any]]:
     """All points of a data set, on validation rows; means over its seeds."""
-    curve: dict[Choice, list[tuple[float, float, float]]] = {
-        choice: [] for target in TARGETS[name] for choice in choices(name, target)
-    }
-    for seed in range(SEEDS[name]):
-        dataset = for_choosing(extract(load(name, seed=seed), find_extractor(RECIPES[name].features)))
-        for choice, points in curve.items():
-            accuracy, ledger = train(dataset, choice, seed)
-            exposures = np.quantile(np.sqrt(ledger.costs([1.0])[:, 0]), [0.5, 0.9])  # no recipe samples
-            half, ninety = np.minimum(gaussian_epsilon(exposures, 1e-5), choice.target_epsilon).tolist()
-            points.append((accuracy, half, ninety))
-            print(name, f"{choice.target_epsilon:g} clip {choice.clip:g}:", *points[-1], flush=True)
-    return [
-        {**asdict(choice), **dict(zip(("accuracy", "half", "ninety"), np.mean(points, axis=0).tolist(), strict=True))}
-        for choice, points in curve.items()
-    ]
+    return with_half(name, [choice for target in TARGETS[name] for choice in choices(name, target)], SEEDS[name])
 
 
 def draw(figure: Any, results: dict[str, Any]) -> None:
@@ -105,11 +87,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("recipes", nargs="*", choices=[*NAMES, []], help="all of them by default")
     options.add_argument("--picture", action="store_true", help="draw the picture only")
-    options.add_argument("--features", help="other features than those of the recipe; for one recipe")
     chosen = options.parse_args()
-    if chosen.features is not None:
-        [name] = chosen.recipes
-        RECIPES[name] = replace(RECIPES[name], features=chosen.features)
     for name in () if chosen.picture else chosen.recipes or NAMES:
         points = measure(name)
         kept: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {"results": {}}

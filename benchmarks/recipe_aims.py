@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bayesdp.formatting import round_up
-from bayesdp.recipes.catalogue import RECIPES
 from bayesdp.recipes.training import train
 from benchmarks.machine import description
+from benchmarks.recipes import NAMES
 from benchmarks.tables import percent_cell, write_between
 
 ROOT = Path(__file__).parents[1]
 RESULT, PAGE = ROOT / "results/recipe_aims.json", ROOT / "docs/recipes.md"
 MARKS = "<!-- aims: written by python -m benchmarks.recipe_aims --table -->", "<!-- end of aims -->"
-NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "abalone": "Abalone", "adult": "Adult"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +71,15 @@ LINES = (
         half_ex_post=0.26,
         ninety_estimate=0.33,
     ),
+    AimedLine(recipe="cifar10", aim="typical", accuracy=0.88, epsilon=0.65, seeds=3),
     AimedLine(recipe="adult", aim="typical", accuracy=0.835, epsilon=0.1, seeds=10, half_estimate=0.025),
     AimedLine(recipe="mnist", tune=5, accuracy=0.96, epsilon=0.65, seeds=3),
     AimedLine(recipe="cifar10", tune=5, accuracy=0.73, epsilon=0.65, seeds=3),
     AimedLine(recipe="abalone", tune=5, accuracy=0.76, epsilon=0.5, seeds=10, mean=True),
     AimedLine(recipe="adult", tune=5, accuracy=0.835, epsilon=0.1, seeds=10),
+    AimedLine(recipe="fashion-mnist", tune=5, accuracy=0.85, epsilon=0.65, seeds=3),
 )
-"""The accuracies of lines that are tuned are the paper's or higher, and their worst case is below its Bayesian one."""
+"""Where the paper has the data set, a tuned line is at least as accurate, and its worst case below the Bayesian one."""
 
 
 def show(line: AimedLine) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def _row(line: dict[str, Any], runs: list[dict[str, Any]]) -> str:
         for number in range(2)
     ]
     cells = [
-        f"| {NAMES[line['recipe']]}, `{command}`{' †' * (runs[0]['shares'][0]['kind'] == 'estimate')}",
+        f"| {NAMES[line['recipe']]}, `{command}`",
         f"{percent_cell(float(np.mean(accuracies)))} %; {percent_cell(min(accuracies))} % ({len(runs)})",
         f"**{round_up(max(run['worst_case']['epsilon'] for run in runs))}**",
         *shares,
@@ -137,11 +138,7 @@ def main() -> None:
     options.add_argument("recipes", nargs="*", choices=[*recipes, []], help="all of them by default")
     options.add_argument("--only", choices=["typical", "tune"], help="lines of one kind")
     options.add_argument("--table", action="store_true", help="write the table of docs/recipes.md, without training")
-    options.add_argument("--features", help="other features than those of the recipe; for one recipe")
     chosen = options.parse_args()
-    if chosen.features is not None:
-        [name] = chosen.recipes
-        RECIPES[name] = replace(RECIPES[name], features=chosen.features)
     for line in () if chosen.table else LINES:
         if chosen.recipes and line.recipe not in chosen.recipes:
             continue

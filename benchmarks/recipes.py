@@ -3,20 +3,20 @@
 Every target is trained with several seeds of noise, as an experiment (seeded noise, not for release), on train and
 validation rows together; accuracy is that of the audit rows, looked at once. `--keep DIR` also keeps the ledger, report
 and statement of every run, which `python -m benchmarks.ex_post --ledgers DIR` reads. `--table` writes the table of
-README.md from the results, without training. Its column with everything paid comes from results/recipe_aims.json.
+README.md from the results, without training. Its column with tuning paid comes from results/recipe_aims.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bayesdp.recipes.catalogue import RECIPES
 from bayesdp.recipes.training import train_several
 from benchmarks.machine import description
 from benchmarks.tables import epsilon_cell, percent_cell, write_between
@@ -84,21 +84,26 @@ def table(results: list[dict[str, Any]]) -> str:
     """In Markdown; figures of people are rounded up, accuracies down."""
     head = (
         "| | paper: accuracy at DP / BDP epsilon | accuracy: mean ± sd; least (seeds) | **worst case** "
-        "| for 50 % | for 90 % | for 99 % | everything paid, tuning included |\n"
+        "| for 50 % | for 90 % | for 99 % | tuning paid, too: `--tune 5` |\n"
         "|---|---|---|---|---|---|---|---|\n"
     )
-    paid = {found["line"]["recipe"]: _paid(found) for found in json.loads(PAID.read_text())["results"] if _tuned(found)}
-    uses = dict.fromkeys(use for result in results if (use := _audit_use(result)))
-    notes = "".join(
-        f"\n\n† The audit rows were used for {use}: both figures for a share are estimates." for use in uses
-    )
-    # What is paid for is one run for each data set, whatever the worst case of the row: it stands in the first.
-    rows = [_row(result, paid.pop(result["line"]["recipe"], "–")) for result in results]
-    return head + "\n".join(rows) + notes
+    paid = {found["line"]["recipe"]: found for found in json.loads(PAID.read_text())["results"] if _tuned(found)}
+    rows: list[str] = []
+    for result in results:
+        found = paid.get(result["line"]["recipe"])
+        beside = found is not None and _nearest(results, found) is result
+        rows.append(_row(result, _paid(found) if beside else "–"))
+    return head + "\n".join(rows)
 
 
 def _tuned(found: dict[str, Any]) -> bool:
     return found["line"]["tune"] is not None
+
+
+def _nearest(results: list[dict[str, Any]], paid: dict[str, Any]) -> dict[str, Any]:
+    """The line of a data set whose worst case is nearest to that of its run with tuning paid, in terms of ratios."""
+    lines = [result for result in results if result["line"]["recipe"] == paid["line"]["recipe"]]
+    return min(lines, key=lambda result: abs(math.log(result["line"]["epsilon"] / paid["line"]["epsilon"])))
 
 
 def _paid(found: dict[str, Any]) -> str:
@@ -106,11 +111,6 @@ def _paid(found: dict[str, Any]) -> str:
     worst = max(run["worst_case"]["epsilon"] for run in found["runs"])
     mean, least = percent_cell(float(np.mean(accuracies))), percent_cell(min(accuracies))
     return f"{mean} %; {least} % ({len(accuracies)}) at **{epsilon_cell(worst)}**"
-
-
-def _audit_use(found: dict[str, Any]) -> str | None:
-    recipe = RECIPES[found["line"]["recipe"]]
-    return recipe.audit_used_for(recipe.choice(found["line"]["epsilon"]))
 
 
 def _row(found: dict[str, Any], paid: str) -> str:
@@ -123,8 +123,7 @@ def _row(found: dict[str, Any], paid: str) -> str:
         " / ".join(epsilon_cell(_largest(runs, number, what)) for what in ("epsilon", "estimate_epsilon"))
         for number in range(3)
     ]
-    marked = NAMES[name] + " †" * bool(_audit_use(found))
-    cells = [f"| {marked}", PAPER.get(name, "–"), f"{spread} ({len(runs)})", f"**{worst}**", *shares, paid]
+    cells = [f"| {NAMES[name]}", PAPER.get(name, "–"), f"{spread} ({len(runs)})", f"**{worst}**", *shares, paid]
     return " | ".join(cells) + " |"
 
 

@@ -47,15 +47,10 @@ def test_every_recipe_was_chosen_on_validation_rows():
 
 
 def test_where_audit_rows_were_in_view_the_ledger_says_so():
-    declared = {
-        (name, choice.target_epsilon)
-        for name, recipe in RECIPES.items()
-        for choice in recipe.choices
-        if recipe.audit_used_for(choice)
-    }
-    assert declared == {("adult", 0.06), ("cifar10", 0.65), ("fashion-mnist", 0.65)}  # docs/recipes.md has the story
+    """All but those of digits, which were drawn after everything else; docs/recipes.md has the story."""
+    assert [name for name, recipe in RECIPES.items() if recipe.audit_used_for is None] == ["digits"]
     adult = RECIPES["adult"]
-    assert adult.to_dict(adult.choices[0])["tuning"]["audit_used_for"] == adult.audit_used_for(adult.choices[0])
+    assert adult.to_dict(adult.choices[0])["tuning"]["audit_used_for"] == adult.audit_used_for
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)

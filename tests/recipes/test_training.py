@@ -101,7 +101,7 @@ def test_the_program_prints_what_the_design_says(data, tmp_path):
         assert ledger.worst_case(1e-5).epsilon == printed["worst_case"]["epsilon"]
         assert ledger.metadata["recipe"] == "adult"
         assert ledger.history.caveats == ["records-public", "zero-out"]
-        assert ledger.audit_used_for == RECIPES["adult"].audit_uses[0.06]
+        assert ledger.audit_used_for == RECIPES["adult"].audit_used_for
     own = {share["kind"] for share in printed["shares"] if share["reason"] != "no better than for everyone"}
     assert own == {"estimate"}
     assert "the number of training records is public" in (tmp_path / "out" / "statement.txt").read_text()

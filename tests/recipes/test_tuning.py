@@ -103,11 +103,12 @@ def test_no_file_tells_which_trial_was_the_best_by_its_time(tmp_path, data, monk
     kept = json.loads((folder / "run.json").read_text())
     assert trained.seconds is kept["seconds"] is None
     assert "must stay secret" in kept["seconds_reason"]
+    changed = {path.stat().st_mtime for path in (folder, *folder.iterdir())}
     with Ledger.open(folder / "run.ledger", write=False) as ledger:
         began = ledger.selection.began
         assert ledger.created == began
         times = {stored.step.time for stored in ledger.stored_steps()}
-        assert times == {datetime.fromisoformat(began).timestamp()}
+        assert times == changed == {datetime.fromisoformat(began).timestamp()}
         shown = summary(ledger)
         assert shown["created"] == began
         assert shown["first_step"] is shown["last_step"] is None

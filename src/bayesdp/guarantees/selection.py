@@ -15,7 +15,7 @@ function f of a trial. Hence for every epsilon, with the likelihood ratio L = Q 
 
 The maximum is a convex function of L that is 0 at L = 0, so its expectation is a sum of hockey-stick divergences of a
 trial, weighted by changes of slope: the profile of a trial is all that is needed. Papernot & Steinke bound Renyi
-divergences instead; for runs with small epsilon that costs two to four times as much.
+divergences instead; for runs with small epsilon that gives 1.4 to 3 times as much.
 
 Ties need no care: they are as probable in one order of the trials as in any other, so the first of them may win.
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bayesdp import validation
@@ -62,8 +62,8 @@ class Recipe:
     "The number of configurations that were compared on validation rows; None if they were not counted."
     before: str = "which to compare was found by hand on the same rows, not counted"
     "How it was found what to compare."
-    audit_uses: Mapping[float, str] = field(default_factory=dict[float, str])
-    "What audit rows were used for while the settings for a target were found, by target; see ``Ledger.create``."
+    audit_used_for: str | None = None
+    "What audit rows were used for before the settings were final, if for anything; see ``Ledger.create``."
     data: str | None = None
     "The data set, where the recipe has another name."
     audit_rows: int | None = None
@@ -91,17 +91,13 @@ class Recipe:
             raise refuse("aim", "typical", f"everyone for the recipe {self.name}; typical settings exist for {known}")
         return self.typical[_nearest([typical.choice.target_epsilon for typical in self.typical], target_epsilon)]
 
-    def audit_used_for(self, choice: Choice) -> str | None:
-        """Return what the audit rows were used for while these settings were found; None if for nothing."""
-        return self.audit_uses.get(choice.target_epsilon)
-
     def to_dict(self, choice: Choice, typical: Typical | None = None) -> dict[str, Any]:
         """Return plain values for JSON: the features, the settings, and how the settings were chosen."""
         tuning = {
             "configurations": self.tried,
             "data": f"validation rows of {self.data_name}",
             "private": False,
-            "audit_used_for": self.audit_used_for(choice),
+            "audit_used_for": self.audit_used_for,
             "before": self.before,
         }
         aim: dict[str, Any] = {"aim": AIMS[typical is not None]}
@@ -151,7 +147,7 @@ _NETWORKS: tuple[Choice, ...] = tuple(
     NetworkChoice(target_epsilon=1.0, steps=steps, sample_rate=1.0, clip=clip, learning_rate=rate)
     for steps, clip, rate in itertools.product((20, 40), (1.0, 2.0, 4.0), (0.25, 0.5, 1.0))
 )
-_SECOND_LOOK = "a first look at the accuracy, after which settings were changed"
+_LOOKED = "looks at the accuracy of earlier versions of this recipe"
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -175,6 +171,7 @@ RECIPES = {
                 ),
             ),
             tried=32,
+            audit_used_for=_LOOKED,
         ),
         Recipe(
             name="fashion-mnist",
@@ -184,7 +181,7 @@ RECIPES = {
                 _quiet_probe(target_epsilon=0.65, steps=120, clip=0.3, learning_rate=250.0, momentum=0.5, shape=0.1),
             ),
             tried=16,
-            audit_uses={0.65: _SECOND_LOOK},
+            audit_used_for=_LOOKED,
         ),
         Recipe(
             name="cifar10",
@@ -196,7 +193,7 @@ RECIPES = {
                 ProbeChoice(target_epsilon=0.09, steps=10, clip=0.02, learning_rate=2500.0, shape=0.1, floor=0.5),
             ),
             tried=35,
-            audit_uses={0.65: _SECOND_LOOK},
+            audit_used_for=_LOOKED,
         ),
         Recipe(
             name="abalone",
@@ -207,6 +204,7 @@ RECIPES = {
                 VariationalChoice(target_epsilon=0.15, steps=50, clip=0.5, learning_rate=1.0),
             ),
             tried=72,
+            audit_used_for=_LOOKED,
         ),
         Recipe(
             name="adult",
@@ -222,7 +220,7 @@ RECIPES = {
                 ),
             ),
             tried=94,
-            audit_uses={0.06: _SECOND_LOOK, 0.1: _SECOND_LOOK},
+            audit_used_for=_LOOKED,
         ),
         Recipe(
             name="sst2",
@@ -230,6 +228,7 @@ RECIPES = {
             candidates=_probes(),
             choices=(ProbeChoice(target_epsilon=1.0, steps=80, clip=0.1, learning_rate=60.0, shape=0.1, floor=0.5),),
             tried=8,
+            audit_used_for="first experiments, which suggested the layers of the features",
         ),
         Recipe(
             name="digits",
@@ -256,6 +255,7 @@ RECIPES = {
                 ),
             ),
             tried=5,
+            audit_used_for=_LOOKED,
             audit_rows=500,
         ),
         Recipe(
@@ -274,6 +274,7 @@ RECIPES = {
                 ),
             ),
             tried=5,
+            audit_used_for=_LOOKED,
             audit_rows=500,
         ),
     )

@@ -23,7 +23,7 @@ from bayesdp.recipes.features import extract, find_extractor
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.trained import SeedRuns, Trained
-from bayesdp.recipes.tuning import LEDGER, TRIALS, BestTrial, Trials, keep_best, run_trials
+from bayesdp.recipes.tuning import LEDGER, TRIALS, BestTrial, Trials, hide_times, keep_best, run_trials
 from bayesdp.report import ReleasedFile, check_libraries, write_report
 from bayesdp.report.live import LiveView
 from bayesdp.run_ledger import Ledger
@@ -116,7 +116,7 @@ def train(
 
     declared = {
         "data": recipe.data_name,
-        "audit_used_for": recipe.audit_used_for(recipe.choice(target_epsilon)),
+        "audit_used_for": recipe.audit_used_for,
         "training_records": len(dataset.development),
     }
     run = RecipeRun(
@@ -168,6 +168,8 @@ def train(
     )
     if folder is not None:
         _keep(folder, trained, content)
+        if best is not None:
+            hide_times(folder)
     return trained
 
 
