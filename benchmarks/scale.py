@@ -216,7 +216,7 @@ def carried(models: dict[str, dict[str, float]], target: dict[str, int]) -> dict
         "closed_megabytes": predicted(models["closed_megabytes"], row),
         "memory_megabytes": predicted(models["memory_megabytes"], row),
         "claims_minutes": predicted(models["claims_seconds"], row) / 60,
-        "noise_gigabytes": 4e-9 * target["parameters"],
+        "whole_model_gigabytes": 4e-9 * target["parameters"],
     }
 
 
@@ -250,15 +250,16 @@ def tables(result: dict[str, Any]) -> str:
     lines += [
         "",
         "| ranks | audit records | batch | parameters | exchange, MB | exchange, ms | ledger's step, ms | ledger, MB | "
-        "memory of rank 0, MB | claims, minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "memory of rank 0, MB | claims, minutes | FSDP2: the whole model, GB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for target in TARGETS:
         row = carried(models, target)
         lines.append(
             f"| {row['ranks']:,} | {row['audit']:,} | {row['batch']:,} | {row['parameters']:.0e} | "
             f"{row['exchanged_megabytes']:.2g} | {row['exchange_milliseconds']:.2g} | {row['step_milliseconds']:.2g} | "
-            f"{row['closed_megabytes']:.2g} | {row['memory_megabytes']:.2g} | {row['claims_minutes']:.2g} |"
+            f"{row['closed_megabytes']:.2g} | {row['memory_megabytes']:.2g} | {row['claims_minutes']:.2g} | "
+            f"{row['whole_model_gigabytes'] if row['ranks'] > 1 else 0:.2g} |"
         )
     return "\n".join(lines)
 
