@@ -18,6 +18,7 @@ forbidden = {{
     *("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"),
     *("socket.gethostbyname", "socket.gethostbyaddr", "urllib.Request", "http.client.connect"),
     *("pickle.find_class", "marshal.loads", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"),
+    *("os.spawn", "os.fork", "os.forkpty", "os.startfile"),
 }}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from guarded_program import END, GUARD, SOURCE
 from import_graph import modules
+from recipe_data import write_adult
 from warm_programs import run_warm
 
 FORBIDDEN = {
@@ -180,7 +181,33 @@ def test_training_with_opacus_runs_without_network_pickle_or_code_from_text(tmp_
     assert done.stdout.endswith("guarded to the end\n")
 
 
+COMMANDS = """
+import contextlib, io
+from bayesdp.cli import main
+sys.argv = ["bayesdp", *{arguments!r}]
+with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+    main()
+assert {said!r} in printed.getvalue(), printed.getvalue()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("demo", "-o", "demo"), "Guarantee for everyone", marks=pytest.mark.slow),
+        (("attack", "game", "--small"), "stands"),
+        (("train", "adult", "--data", "data", "--target-epsilon", "1", "-o", "model"), "Guarantee for everyone"),
+    ],
+)
+def test_demo_attack_and_training_run_without_network_pickle_or_code_from_text(tmp_path, arguments, said):
+    write_adult(tmp_path / "data")
+    done = run_warm(code=GUARD + COMMANDS.format(arguments=arguments, said=said) + END, cwd=tmp_path, warn=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("guarded to the end\n")
+
+
 ATTEMPTS = {
+    "os.fork": "import os; os.fork() or os._exit(0)",
     "socket.connect": "import socket; socket.socket().connect(('192.0.2.1', 80))",
     "socket.getaddrinfo": "import socket; socket.getaddrinfo('example.org', 80)",
     "urllib.Request": "import urllib.request; urllib.request.urlopen('http://192.0.2.1/', timeout=1)",
