@@ -142,7 +142,7 @@ def test_sequences_of_different_lengths_are_collated_as_in_training(mode: str) -
     import bayesdp.opacus
 
     torch.manual_seed(0)
-    data, model, criterion = Words(RECORDS), Bag(), nn.CrossEntropyLoss()
+    data, audit, model, criterion = Words(RECORDS), Words(RECORDS), Bag(), nn.CrossEntropyLoss()
     made = PrivacyEngine().make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
@@ -155,7 +155,7 @@ def test_sequences_of_different_lengths_are_collated_as_in_training(mode: str) -
     model, optimizer, *criteria, loader = made
     loss: Any = criteria[0] if criteria else criterion
     ledger = Ledger(keep_norms=True)
-    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=data, loss=criterion, audit_batch=7):
+    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=audit, loss=criterion, audit_batch=7):
         for words, labels in loader:
             optimizer.zero_grad()
             loss(model(words), labels).backward()

@@ -21,6 +21,7 @@ audit.py              norms that held-out records would have had; dry_run.py: wh
 one_by_one.py         norms of audit records one at a time, from any loss
 audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
+trained_rows.py       audit records that are evidently trained on
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
 recording.py          from a sum of gradients to steps of the ledger; budget_check.py: whether the budget allows them

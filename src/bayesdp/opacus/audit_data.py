@@ -12,6 +12,7 @@ import torch
 from opacus.data_loader import CollateFnWithEmpty
 from torch.utils.data import DataLoader, IterableDataset
 
+from bayesdp.opacus.trained_rows import check_not_trained_on
 from bayesdp.validation import refuse
 
 Rows = slice | torch.Tensor
@@ -131,8 +132,10 @@ class SomeRecords:
 def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> AuditData:
     """Return the audit records that a user gave; a data set is collated as the training ``loader`` does it.
 
-    Raises InvalidInputError for anything that is no batch, data set or loader, and if there is no record.
+    Raises InvalidInputError for anything that is no batch, data set or loader, if there is no record, and for rows that
+    the loader evidently trains on.
     """
+    check_not_trained_on(audit, loader.dataset)
     data: AuditData
     if isinstance(audit, DataLoader):
         data = _from_loader(cast(Any, audit), device)
