@@ -24,6 +24,7 @@ audit_data.py         the records in any form that a loader yields; audit_loss.p
 trained_rows.py       audit records that are evidently trained on
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
+noise_repeats.py      noise that an earlier step has had already
 recording.py          from a sum of gradients to steps of the ledger; budget_check.py: whether the budget allows them
 
 With several processes:

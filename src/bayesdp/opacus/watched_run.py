@@ -41,6 +41,7 @@ from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.handed_out import PassNote
+from bayesdp.opacus.noise_repeats import NoiseRepeats
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
@@ -110,6 +111,7 @@ class Watch:
         self._audit_norms: torch.Tensor | None = None
         self._over_ranks = over_ranks
         self._has_ledger = over_ranks.ranks.has_ledger
+        self._noise = NoiseRepeats(optimizer, ledger, draws=self._has_ledger or clipping.collective)
         waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
@@ -247,6 +249,7 @@ class Watch:
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
         self._movement.note(self._audit_norms)
+        self._noise.used(released.noise)
         self._over_ranks.record(lambda: self._record(released))
         self._open.released()
         self._sum = None
@@ -290,7 +293,7 @@ class Watch:
                     several_passes=self._open.several_passes,
                     changed_gradients=self._open.changed_gradients,
                 )
-            own = self._open.complete(self._audit_norms, self._caveats())
+            own = self._open.complete(self._audit_norms, self._caveats(), self._noise.states())
         released = self._sum = self._over_ranks.whole(own)
         if self._over_ranks.ends(lambda: not self._budget.allows(released)):
             self._stop()
