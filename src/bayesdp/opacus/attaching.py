@@ -40,6 +40,7 @@ from bayesdp.opacus.run_names import new_ledger_path
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
+from bayesdp.opacus.unsupported import check_supported
 from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
@@ -137,6 +138,7 @@ def watch(
     its path is taken, or a checkpoint was loaded whose steps it does not contain; RanksError if another rank raised.
     """
     check_layers(model)
+    check_supported(model)
     validation.probability("delta", delta)
     if report is not None or log is not None:
         check_libraries()  # before training, not after it
