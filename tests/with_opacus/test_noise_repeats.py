@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayesdp import InvalidInputError, Ledger
+from bayesdp import InvalidInputError, Ledger, LedgerError
 from bayesdp.opacus import SecureNoise
 from bayesdp.randomness import Secure
 from opacus_runs import Run, private_run
@@ -145,3 +145,13 @@ def test_a_ledger_that_was_closed_by_another_watch_is_still_known(ledger: Ledger
                 check_refused(run, ledger, 2)
             else:
                 run.train(most=2)
+
+
+def test_a_closed_ledger_is_refused_before_anything_is_attached(ledger: Ledger) -> None:
+    ledger.step(noise_std=1.0, sample_rate=0.1, clip=1.0)
+    ledger.close()
+    run = private_run()
+    hooks = len(run.model._module._forward_pre_hooks)
+    with pytest.raises(LedgerError, match="is closed"):
+        run.watch(ledger)
+    assert len(run.model._module._forward_pre_hooks) == hooks

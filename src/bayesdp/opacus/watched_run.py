@@ -93,6 +93,8 @@ class Watch:
         self._owned, self._live = owned, live
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
+        # First, before anything is attached: it reads the ledger, which may fail.
+        self._noise = NoiseRepeats(optimizer, ledger, draws=over_ranks.ranks.has_ledger or clipping.collective)
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
         self._model_hooks = [
@@ -111,7 +113,6 @@ class Watch:
         self._audit_norms: torch.Tensor | None = None
         self._over_ranks = over_ranks
         self._has_ledger = over_ranks.ranks.has_ledger
-        self._noise = NoiseRepeats(optimizer, ledger, draws=self._has_ledger or clipping.collective)
         waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
         if sampling.rate is None:
