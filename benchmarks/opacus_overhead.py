@@ -84,7 +84,7 @@ def new_run(mode: str, *, watched: bool, audit: bool) -> tuple[Callable[[], tupl
         (model, optimizer, loader), loss = made, nn.CrossEntropyLoss()
     ledger = Ledger()
     if watched:
-        records = data if audit else None
+        records = tuple(each.clone() for each in data) if audit else None
         bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=records, loss=loss)
     batches = itertools.chain.from_iterable(iter(lambda: loader, None))
 

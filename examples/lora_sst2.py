@@ -33,6 +33,7 @@ from written_reviews import written_reviews
 
 import bayesdp
 import bayesdp.opacus
+from bayesdp.randomness import source
 from bayesdp.recipes import load
 
 DELTA, AUDIT_ROWS, LONGEST, AT_ONCE = 1e-5, 128, 64, 128
@@ -202,6 +203,8 @@ def fine_tune(upper, train, audit, options):
         max_grad_norm=options.clip,
         grad_sample_mode="ghost",
     )
+    # From the operating system, so that nobody can predict it; or from the seed, and then the ledger says so.
+    bayesdp.opacus.SecureNoise(optimizer, source(options.seed or 0, reproducible=options.seed is not None))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer.original_optimizer, 1.0, 0.1, options.steps)
     with (
         bayesdp.opacus.watch(
@@ -245,7 +248,7 @@ def options_of(arguments=None):
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--head-learning-rate", type=float, default=0.15)
-    parser.add_argument("--seed", type=int, help="for experiments: noise and batches follow from it, too")
+    parser.add_argument("--seed", type=int, help="for experiments, NOT FOR RELEASE: noise and batches follow from it")
     parser.add_argument("--validate", action="store_true", help="judge by validation rows; test and audit rows rest")
     return parser.parse_args(arguments)
 

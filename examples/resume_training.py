@@ -2,7 +2,8 @@
 
 Run it twice. The first run stops after five epochs, as if it had been killed; the second goes on with run.ledger and
 checkpoint.pt in the current folder. Steps taken between the last checkpoint and a crash were released: they stay in the
-ledger, and are paid for again when they are repeated.
+ledger, and are paid for again when they are repeated. Their noise must be new, so nothing is seeded here, and the
+checkpoint has no state of PyTorch's generator.
 """
 
 from pathlib import Path

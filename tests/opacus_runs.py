@@ -92,7 +92,8 @@ def private_run(
 ) -> Run:
     """Return a run whose random numbers are its own: draws come from ``seed`` + 1, noise from ``seed`` + 2."""
     model = (small_model(seed) if model is None else model).to(dtype)
-    dataset = TensorDataset(*(random_data(records, seed, dtype) if data is None else data))
+    given = random_data(records, seed, dtype) if data is None else data
+    dataset = TensorDataset(*(tensor.clone() for tensor in given))  # copies may be audit records, too
     draws = torch.Generator().manual_seed(seed + 1)
     loader = DataLoader(dataset, batch_size=batch, generator=draws, num_workers=workers, shuffle=shuffle)
     engine = PrivacyEngine(accountant=accountant)

@@ -225,8 +225,11 @@ def what_a_user_sees(folder: Path) -> dict[str, Any]:
     }
 
 
-def resumed(folder: Path, first: bool) -> Any:
-    """Train an epoch and save a checkpoint, or load it and train another epoch; perhaps with more ranks."""
+def resumed(folder: Path, first: bool, seed: int = 5) -> Any:
+    """Train an epoch and save a checkpoint, or load it and train another epoch; perhaps with more ranks.
+
+    ``seed`` is that of the noise after loading; the first epoch has 2.
+    """
     from bayesdp import Ledger
 
     run = private(accountant="bayesdp")
@@ -240,8 +243,11 @@ def resumed(folder: Path, first: bool) -> Any:
                 )
         return None
     run.engine.load_checkpoint(path=checkpoint, module=run.model, optimizer=run.optimizer)
+    run.optimizer.generator.manual_seed(seed)
     ledger = Ledger.open(path) if rank() == 0 else None
     with run.watch(ledger) as watch:
+        if seed == 2:
+            return refused(lambda: run.train(1))
         run.train(1)
         return ledger.steps if ledger is not None else None
 

@@ -96,6 +96,7 @@ def test_lora_sst2(run, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments])
     printed = run("lora_sst2.py")
     assert re.match(r"[\d.]+% of 60 test rows correct\.\n", printed)
+    assert "NOT FOR RELEASE: the random noise that hides people came from a given number, the seed." in printed
     assert f"Trained: 5 steps on {trained} rows, at delta = 1e-05" in printed
     assert "Guarantee for everyone: epsilon at most 3 (proved for the plan of 5 steps)" in printed
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.ledger", "run.json", "report.html"}
@@ -104,15 +105,19 @@ def test_lora_sst2(run, tmp_path, monkeypatch):
     with Ledger.open(tmp_path / "out" / "run.ledger", write=False) as ledger:
         assert (ledger.steps, ledger.audit_records) == (5, min(audited, 128))
         assert ledger.audit_used_for == "the form of the model"
-    # Judged by validation rows: no audit row is looked at.
-    monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *arguments, f"--output={tmp_path / 'other'}", "--validate"])
-    judged, fewer = re.match(
-        r"[\d.]+% of (\d+) validation rows.*\nTrained: 5 steps on (\d+) rows", run("lora_sst2.py")
-    ).groups()
+        assert "seeded" in ledger.history.caveats
+    assert "NOT FOR RELEASE" in (tmp_path / "out" / "report.html").read_text()
+    # Judged by validation rows: no audit row is looked at. Without a seed, noise cannot be predicted.
+    unseeded = [argument for argument in arguments if not argument.startswith("--seed")]
+    monkeypatch.setattr(sys, "argv", ["lora_sst2.py", *unseeded, f"--output={tmp_path / 'other'}", "--validate"])
+    printed = run("lora_sst2.py")
+    assert "NOT FOR RELEASE" not in printed
+    judged, fewer = re.match(r"[\d.]+% of (\d+) validation rows.*\nTrained: 5 steps on (\d+) rows", printed).groups()
     assert int(judged) == sum(len(text.split()) >= 10 for text in texts.validation.x)
     assert 0 < int(fewer) < trained - int(judged)
     with Ledger.open(tmp_path / "other" / "run.ledger", write=False) as ledger:
         assert ledger.audit_records == 0
+        assert "seeded" not in ledger.history.caveats
 
 
 def test_written_reviews_praise_and_blame_with_words_of_their_lists(monkeypatch):

@@ -44,6 +44,22 @@ def made_folder(name: str, folder: Path) -> Path:
     return folder
 
 
+def checked_place(name: str, path: str | Path) -> Path:
+    """Return the path of a file that will be written when a long computation ends.
+
+    Raises InvalidInputError that quotes ``name=path`` if a file could not be written there now: its folder does not
+    exist or is not writable, or the path is that of a folder.
+    """
+    try:
+        place = Path(path)
+        writable = os.access(place.parent, os.W_OK | os.X_OK) and place.parent.is_dir() and not place.is_dir()
+    except (TypeError, ValueError):
+        raise refuse(name, path, "the path of a file") from None
+    if not writable:
+        raise refuse(name, str(path), "the path of a file in a folder that exists and can be written")
+    return place
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write bytes as ``write_whole`` does. Raises OSError if the file cannot be written."""
     write_whole(path, lambda file: file.write(content))

@@ -153,7 +153,7 @@ def test_bad_audit_sets_are_refused() -> None:
         ((x, y), weighted, r"loss\.weight='a tensor': expected no weights"),
         (x, mean, "loss='CrossEntropyLoss': expected the criterion .* for \\(inputs, targets\\)"),
         (7, mean, r"audit='int': expected what the loader yields"),
-        ((x.numpy(), y.numpy()), mean, r"audit='tuple': expected what the loader yields"),
+        ((x.numpy(), y.numpy()), mean, r"audit='NumPy arrays': expected tensors: torch\.from_numpy"),
         ((x, y[:7]), mean, r"audit=\[20, 7\]: expected as many rows in each of its tensors"),
         ((x[:0], y[:0]), mean, r"audit=\[\]: expected at least one record"),
     ):

@@ -142,7 +142,7 @@ def test_sequences_of_different_lengths_are_collated_as_in_training(mode: str) -
     import bayesdp.opacus
 
     torch.manual_seed(0)
-    data, model, criterion = Words(RECORDS), Bag(), nn.CrossEntropyLoss()
+    data, audit, model, criterion = Words(RECORDS), Words(RECORDS), Bag(), nn.CrossEntropyLoss()
     made = PrivacyEngine().make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
@@ -155,7 +155,7 @@ def test_sequences_of_different_lengths_are_collated_as_in_training(mode: str) -
     model, optimizer, *criteria, loader = made
     loss: Any = criteria[0] if criteria else criterion
     ledger = Ledger(keep_norms=True)
-    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=data, loss=criterion, audit_batch=7):
+    with bayesdp.opacus.watch(model, optimizer, loader, ledger=ledger, audit=audit, loss=criterion, audit_batch=7):
         for words, labels in loader:
             optimizer.zero_grad()
             loss(model(words), labels).backward()
@@ -187,7 +187,7 @@ def wrong_shape(model: Any, batch: Any) -> torch.Tensor:
         ({"input": random_data(20)[0]}, None, r"model\(\*\*audit\)='no loss': expected a model that returns its loss"),
         ({"input": random_data(20)[0]}, nn.CrossEntropyLoss(), "loss='CrossEntropyLoss': expected the criterion"),
         (random_data(20), wrong_shape, r"loss\(model, batch\)\.shape=\(\): expected \(2,\): one loss for each record"),
-        ((random_data(20)[0].numpy(), random_data(20)[1]), nn.CrossEntropyLoss(), r"audit=tuple: .* fails on it"),
+        ((random_data(20)[0].numpy(), random_data(20)[1]), nn.CrossEntropyLoss(), "audit='NumPy arrays': expected"),
         ((random_data(20)[0], random_data(20)[1].double()), nn.CrossEntropyLoss(), r"fails on it \(RuntimeError"),
         (DataLoader(Streamed()), nn.CrossEntropyLoss(), "audit='Streamed': expected a loader of a data set"),
         (TensorDataset(*random_data(0)), nn.CrossEntropyLoss(), r"audit=\[\]: expected at least one record"),
@@ -231,3 +231,67 @@ def test_a_loss_that_weighs_classes_inside_a_function_is_found_in_sorted_data() 
     order = torch.argsort(y)
     with pytest.raises(InvalidInputError, match="norms depend on the other records"):
         run.watch(Ledger(), audit=(x[order], y[order]), loss=loss)
+
+
+def unnamed(m: Any, b: Any) -> torch.Tensor:
+    return losses_by_record(m, b)
+
+
+def items(audit: Any) -> list[Any]:
+    return [audit[number] for number in range(len(audit))]
+
+
+@pytest.mark.parametrize(
+    ("audit", "loss"),
+    [
+        (whole(Dictionaries(RECORDS)), unnamed),
+        (whole(Dictionaries(RECORDS)), lambda net_of_mine, b: losses_by_record(net_of_mine, b)),
+        (items(Dictionaries(RECORDS)), None),
+        (items(Dictionaries(RECORDS)), unnamed),
+    ],
+)
+def test_functions_with_other_names_and_lists_of_records(audit: Any, loss: Any) -> None:
+    ledger = dictionary_run(audit=audit, loss=loss)
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", [tuple, list])
+@pytest.mark.parametrize("target", [int, torch.clone])
+@pytest.mark.parametrize("records", [20, 2])
+def test_a_list_of_records_is_a_data_set(form: Any, target: Any, records: int) -> None:
+    x, y = random_data(records, seed=9)
+    audits: list[Any] = [(x, y), [form([row, target(label)]) for row, label in zip(x, y, strict=True)]]
+    costs = []
+    for audit in audits:
+        run, ledger = private_run(), Ledger()
+        run.watch(ledger, audit=audit, loss=run.loss)
+        run.train(most=2)
+        assert ledger.audit_records == records
+        costs.append(ledger.costs([1, 8]))
+    assert np.array_equal(*costs)
+
+
+def test_a_list_of_two_tuples_is_inputs_and_targets() -> None:
+    x, y = random_data(20, seed=9)
+    run, ledger = private_run(), Ledger()
+    run.watch(ledger, audit=[(x,), (y,)], loss=lambda output, target: nn.functional.cross_entropy(output, target[0]))
+    run.train(most=1)
+    assert ledger.audit_records == 20
+
+
+def test_a_function_of_the_model_with_another_name_is_told_from_a_criterion() -> None:
+    run = private_run()
+
+    def by_record(m: Any, b: Any) -> torch.Tensor:
+        return nn.functional.cross_entropy(m(b[0]), b[1], reduction="none")
+
+    said = r"loss='a function of \(m, b\)': expected a criterion of \(outputs, targets\); or .* parameter called model,"
+    with pytest.raises(InvalidInputError, match=said):
+        run.watch(Ledger(), audit=random_data(20, seed=9), loss=by_record)
+
+
+@pytest.mark.parametrize("form", [tuple, list, lambda pair: {"x": pair[0], "y": pair[1]}])
+def test_numpy_arrays_are_named(form: Any) -> None:
+    audit = form([array.numpy() for array in random_data(20, seed=9)])
+    with pytest.raises(InvalidInputError, match=r"audit='NumPy arrays': expected tensors: torch\.from_numpy\(array\)"):
+        private_run().watch(Ledger(), audit=audit, loss=losses_by_record)

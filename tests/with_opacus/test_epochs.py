@@ -191,7 +191,7 @@ def test_checkpoints_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         run.engine.save_checkpoint(path=tmp_path / "saved", module=run.model, optimizer=run.optimizer)
         run.train(most=3)
         watched.close()
-    again = private_run(accountant="bayesdp", poisson_sampling=False, shuffle=True)
+    again = private_run(accountant="bayesdp", poisson_sampling=False, shuffle=True, seed=5)
     with Ledger.open(tmp_path / "run.ledger") as ledger:
         again.watch(ledger)
         again.engine.load_checkpoint(path=tmp_path / "saved", module=again.model, optimizer=again.optimizer)

@@ -98,3 +98,30 @@ def test_training_is_the_same() -> None:
         run.train(epochs=1, loader=shuffled(run.loader))
         parameters.append(run.parameters.tobytes())
     assert parameters[0] == parameters[1]
+
+
+def test_a_refusal_says_the_way_out(ledger: Ledger) -> None:
+    """A list from before, a second epoch over a list, two steps for a batch, and parts of a batch."""
+    run = private_run()
+    before = list(run.loader)
+    run.watch(ledger)
+    with pytest.raises(
+        InvalidInputError, match=r"'other batches'.*: loop over that loader, and call watch before list"
+    ):
+        run.train(loader=before)
+    batches = iter(run.loader)
+    run.step(*next(batches))
+    batch = next(batches)
+    run.step(*batch)
+    used = r"a batch that a step has used'.*: for another epoch, loop over the loader again; .* one backward pass"
+    with pytest.raises(InvalidInputError, match=used):
+        run.step(*batch)
+    x, y = next(iter(run.loader))
+    parts = list(zip(x.clone().split(7), y.split(7), strict=True))
+    run.optimizer.signal_skip_step(True)
+    run.step(*parts[0])
+    with pytest.raises(
+        InvalidInputError, match=r"'other batches'.*: for parts of a batch, use BatchMemoryManager \(sig"
+    ):
+        run.step(*parts[1])
+    assert ledger.steps == 2

@@ -247,6 +247,16 @@ def test_a_resumed_run_may_have_another_number_of_ranks(tmp_path: Path) -> None:
         assert ledger.steps == 10
 
 
+def test_noise_that_repeats_itself_stops_all_ranks(tmp_path: Path) -> None:
+    values("resumed", 2, tmp_path, first=True)
+    (tmp_path / "meeting").unlink(missing_ok=True)
+    first, second = values("resumed", 2, tmp_path, first=False, seed=2)
+    assert first.startswith("InvalidInputError: noise_generator='in the state that it had at an earlier step'")
+    assert second.startswith("RanksError: rank=0 has refused the step")
+    with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        assert ledger.steps == 5
+
+
 def applied(folder: Path, ranks: int) -> list[int]:
     """Return how many updates each rank has applied."""
     return [(folder / f"updates{rank}").stat().st_size for rank in range(ranks)]

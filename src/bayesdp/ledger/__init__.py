@@ -10,6 +10,7 @@ What comes in
     settings.py        the settings of a run: checked, kept as text
     norms.py           norms, checked once
     caveats.py         what a step rests on besides its figures
+    noise_states.py    which states of its generator the noise of a step came from
     new_step.py        from the arguments of a step to what is kept of it
 
 What is counted
@@ -49,6 +50,7 @@ from bayesdp.ledger.file import LedgerFile, check_not_written
 from bayesdp.ledger.history import Stretch
 from bayesdp.ledger.locking import locked
 from bayesdp.ledger.new_step import with_caveat
+from bayesdp.ledger.noise_states import source_text, states_of
 from bayesdp.ledger.norm_counts import NormCounts, norm_counts
 from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
 from bayesdp.ledger.position import check_continues, position_of
@@ -84,6 +86,8 @@ __all__ = [
     "new_settings",
     "norm_counts",
     "position_of",
+    "source_text",
+    "states_of",
     "verify",
     "with_caveat",
 ]

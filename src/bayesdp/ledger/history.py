@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.caveats import caveat_names
 from bayesdp.ledger.chain import Step
+from bayesdp.ledger.noise_states import program_of
 from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
 from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 
@@ -26,6 +27,7 @@ class Stretch:
     clip: float | None
     planned_batch: float | None
     source: str
+    "The program that recorded them."
     caveats: str
     "Names between commas (``caveats.caveat_names``)."
     first: int
@@ -75,7 +77,8 @@ class History:
 
     def _lengthen(self, step: Step) -> None:
         """Add the step to the last stretch, or begin a new one."""
-        settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, step.source, step.caveats)
+        program = program_of(step.source)
+        settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, program, step.caveats)
         if not self.stretches or self.stretches[-1].settings() != settings:
             self.stretches.append(Stretch(*settings, first=step.number))
         self.stretches[-1].steps += 1

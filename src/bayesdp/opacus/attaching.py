@@ -18,6 +18,8 @@ from opacus.optimizers import (
     SimpleDistributedPerLayerOptimizer,
 )
 from opacus.utils.adaptive_clipping.adaptive_clipping_utils import DPLossFastGradientAdaptiveClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import nn
 
 from bayesdp import validation
 from bayesdp.claims.budget import Budget
@@ -26,6 +28,7 @@ from bayesdp.claims.stopping import StopWhen
 from bayesdp.loggers import LiveCurves, dashboard
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
+from bayesdp.opacus.audit_loss import separate_loss
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
 from bayesdp.opacus.coupling import check_layers
@@ -40,6 +43,7 @@ from bayesdp.opacus.run_names import new_ledger_path
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
+from bayesdp.opacus.unsupported import check_supported
 from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.report import check_libraries
@@ -47,6 +51,7 @@ from bayesdp.report.live import LiveView
 from bayesdp.report.views import Views
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import count, refuse
+from bayesdp.whole_file import checked_place
 
 _CLIPPING: dict[type, type[FlatClipping]] = {
     DPOptimizer: FlatClipping,
@@ -105,7 +110,7 @@ def watch(
             only.
         loss: The loss that is trained with: the criterion for (inputs, targets), or a function ``loss(model, batch)``
             that returns one loss for each record. Not needed for a dictionary and a model that returns its loss
-            (``model(**batch).loss``).
+            (``model(**batch).loss``). Without audit, a criterion is still refused if it couples records.
         every: Audit norms are computed at the first step and at every ``every``-th after it.
         between: At the other steps audit records are charged at the clip bound ("clip": a bound still), or as at the
             last step with norms ("last": claims that rest on them are then estimates).
@@ -137,6 +142,7 @@ def watch(
     its path is taken, or a checkpoint was loaded whose steps it does not contain; RanksError if another rank raised.
     """
     check_layers(model)
+    check_supported(model)
     validation.probability("delta", delta)
     if report is not None or log is not None:
         check_libraries()  # before training, not after it
@@ -155,6 +161,8 @@ def watch(
     if float(getattr(optimizer, "noise_multiplier", 1.0)) <= 0:
         raise refuse("noise_multiplier", optimizer.noise_multiplier, "noise above 0: without it there is no privacy")
     ranks = Ranks.of(optimizer)
+    if report is not None and ranks.has_ledger:
+        checked_place("report", report)
     if not ranks.has_ledger:
         ledger = None
     elif ledger is None:
@@ -169,6 +177,8 @@ def watch(
         of_model = ShardedAuditRecords if isinstance(clipping, ShardedGhostClipping) else AuditRecords
         records = of_model(audit, loss, model, data_loader, clipping, every=every, audit_batch=audit_batch)
         records.check()
+    elif isinstance(loss, nn.Module | DPLossFastGradientClipping):
+        separate_loss(loss, model.loss_reduction, None)
     check_between_sums(optimizer, clipping)
     earlier = EarlierSteps(optimizer, sampling, clipping, len(data_loader))
     if ranks.has_ledger:

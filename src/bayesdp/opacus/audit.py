@@ -213,7 +213,8 @@ class AuditRecords(DueSteps):
         with quiet_hooks():
             loss.backward()
         if passes_are_mixed(twins):
-            raise NotImplementedError("a weight is used outside its layer")
+            what = "a weight is used outside its layer, or in torch.utils.checkpoint without use_reentrant=True"
+            raise NotImplementedError(f"{what}: Opacus does not support either")
         norms = [rounded_up(twin._norm_sample.reshape(records)) for twin in twins]
         for twin in twins:
             twin.grad = None

@@ -5,13 +5,15 @@ Whatever the form, the audit asks for some records by their numbers, and gets a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from opacus.data_loader import CollateFnWithEmpty
 from torch.utils.data import DataLoader, IterableDataset
 
+from bayesdp.opacus.trained_rows import check_not_trained_on
 from bayesdp.validation import refuse
 
 Rows = slice | torch.Tensor
@@ -20,6 +22,8 @@ EXPECTED = (
     "what the loader yields for the audit records, (inputs, targets) or a dictionary with one row for each of them; a "
     "data set; or a loader"
 )
+_MOST_PARTS = 8
+"""How many containers of equal length are taken for the parts of a batch; more are records."""
 
 
 class AuditData(Protocol):
@@ -45,6 +49,8 @@ class OneBatch:
     """
 
     def __init__(self, batch: Any, device: torch.device, axis: int = 0) -> None:
+        if any(isinstance(leaf, np.ndarray) for leaf in _leaves(batch)):
+            raise refuse("audit", "NumPy arrays", "tensors: torch.from_numpy(array) makes one of each")
         self._batch = to_device(batch, device)
         self._axis = axis
         self._pair = is_pair(batch)
@@ -131,10 +137,14 @@ class SomeRecords:
 def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> AuditData:
     """Return the audit records that a user gave; a data set is collated as the training ``loader`` does it.
 
-    Raises InvalidInputError for anything that is no batch, data set or loader, and if there is no record.
+    Raises InvalidInputError for anything that is no batch, data set or loader, if there is no record, and for rows that
+    the loader evidently trains on.
     """
+    check_not_trained_on(audit, loader.dataset)
     data: AuditData
-    if isinstance(audit, DataLoader):
+    if _is_records(audit):
+        data = ReadRecords(audit, _own_collate(loader.collate_fn), device)
+    elif isinstance(audit, DataLoader):
         data = _from_loader(cast(Any, audit), device)
     elif isinstance(audit, torch.Tensor | Mapping | tuple | list):
         data = OneBatch(audit, device, axis)
@@ -145,6 +155,35 @@ def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> Audi
     if not data.records:
         raise refuse("audit", [], "at least one record")
     return data
+
+
+def _is_records(audit: Any) -> bool:
+    """Return whether a list has a record in each entry, as a data set may be a list; otherwise it is one batch.
+
+    Records are tuples, lists or dictionaries of one form. Containers of tensors that all have the same length may be
+    the parts of a batch, (inputs, targets) for example, if they are few and no dictionaries.
+    """
+    if not isinstance(audit, list) or not audit:
+        return False
+    items = cast(list[Any], audit)
+    forms = {(type(item), tuple(item) if isinstance(item, Mapping) else len(item)) for item in items if _holds(item)}
+    if len(forms) != 1 or not all(map(_holds, items)):
+        return False
+    lengths = {len(leaf) if isinstance(leaf, torch.Tensor) and leaf.ndim else None for leaf in _leaves(items)}
+    return len(items) > _MOST_PARTS or isinstance(items[0], Mapping) or len(lengths) != 1 or None in lengths
+
+
+def _holds(item: Any) -> bool:
+    return isinstance(item, tuple | list | Mapping)
+
+
+def _leaves(batch: Any) -> Iterator[Any]:
+    """Yield what is in the containers of a batch."""
+    if not _holds(batch):
+        yield batch
+        return
+    for part in cast(Mapping[Any, Any], batch).values() if isinstance(batch, Mapping) else batch:
+        yield from _leaves(part)
 
 
 def _from_loader(loader: Any, device: torch.device) -> ReadRecords:

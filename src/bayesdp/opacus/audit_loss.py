@@ -17,23 +17,23 @@ AuditLoss = Callable[[Any, Any, int], torch.Tensor]
 """(model, batch, number of records) -> the loss of the batch, reduced as ``make_private`` was told."""
 
 _MODEL_NAMES = ("model", "module", "net", "network", "self")
-_WAY_OUT = "a function loss(model, batch) that returns one loss for each record, [b]"
+_WAY_OUT = "a function loss(model, batch), its first parameter called model, that returns one loss for each record, [b]"
 
 
 def audit_loss(loss: Any, batch: Any, reduction: str) -> AuditLoss:
     """Return how the loss of a ``batch`` of audit records is computed.
 
     ``loss`` is the criterion that is trained with, for (inputs, targets); or a function (model, batch) that returns one
-    loss for each record, [b], whose first parameter is called ``model``; or None for a dictionary, if the model returns
-    its loss (``model(**batch).loss``); or a ``BatchLoss``. ``reduction``, "mean" or "sum", is what ``make_private`` was
-    told.
+    loss for each record, [b]; or None for a dictionary, if the model returns its loss (``model(**batch).loss``); or a
+    ``BatchLoss``. For (inputs, targets), a function of two parameters is a criterion unless the first is called
+    ``model``. ``reduction``, "mean" or "sum", is what ``make_private`` was told.
 
     Raises InvalidInputError if they do not fit together, and for a criterion that makes the gradient of a record depend
     on the others in its batch (``separate_loss``).
     """
     if isinstance(loss, BatchLoss):
         return loss
-    if takes_model(loss):
+    if takes_model(loss) or (not is_pair(batch) and len(_parameters(loss)) == 2):
         return _OfRecords(loss, reduction)
     if loss is None and isinstance(batch, Mapping):
         return _of_output
@@ -46,13 +46,18 @@ def audit_loss(loss: Any, batch: Any, reduction: str) -> AuditLoss:
 
 def takes_model(loss: Any) -> bool:
     """Return whether ``loss`` is a function (model, batch): whether its first parameter is called so."""
-    if isinstance(loss, nn.Module | DPLossFastGradientClipping) or not callable(loss):
-        return False
-    try:
-        parameters = list(inspect.signature(loss).parameters)
-    except (TypeError, ValueError):  # built-in functions
-        return False
+    parameters = _parameters(loss)
     return len(parameters) >= 2 and parameters[0] in _MODEL_NAMES
+
+
+def _parameters(loss: Any) -> list[str]:
+    """Return the names of the parameters of a function; none for criteria, and where they are not known."""
+    if isinstance(loss, nn.Module | DPLossFastGradientClipping) or not callable(loss):
+        return []
+    try:
+        return list(inspect.signature(loss).parameters)
+    except (TypeError, ValueError):  # built-in functions
+        return []
 
 
 class BatchLoss:
@@ -95,7 +100,16 @@ class _OfPairs:
 
     def __call__(self, model: Any, batch: Any, records: int) -> torch.Tensor:
         inputs, targets = batch
-        return _one_number(self._criterion(_called(model, inputs), targets), self._criterion, self._reduction)
+        outputs = _called(model, inputs)
+        try:
+            loss = self._criterion(outputs, targets)
+        except TypeError as error:
+            parameters = _parameters(self._criterion)
+            if len(parameters) != 2 or "is not callable" not in str(error):
+                raise
+            given = f"a function of ({', '.join(parameters)})"
+            raise refuse("loss", given, f"a criterion of (outputs, targets); or {_WAY_OUT}") from error
+        return _one_number(loss, self._criterion, self._reduction)
 
 
 def _of_output(model: Any, batch: Any, records: int) -> torch.Tensor:

@@ -55,6 +55,12 @@ from bayesdp.validation import refuse
 
 STATE = "_bayesdp_draws"
 _ITERATION = "_bayesdp_iteration"
+_FOR_USED = (
+    "for another epoch, loop over the loader again; for several losses of a batch (real and generated samples), make "
+    "one backward pass of them, then one step"
+)
+_FOR_OTHERS = f"for parts of a batch, use BatchMemoryManager (signal_skip_step adds up whole batches only); {_FOR_USED}"
+_FOR_EARLIER = "loop over that loader, and call watch before list(loader) or iter(loader)"
 _FRAMES = 8  # from a sampler up to the loader's __next__ or __init__ there are at most five
 
 
@@ -217,8 +223,10 @@ class Draws:
 
     def _refusal(self, *, again: bool = False) -> Exception:
         if again or not self._unused:
-            expected = "batches that come from the data_loader given to watch, each in one step only"
-            return refuse("data_loader", "other batches", expected)
+            expected = "batches that come from the data_loader given to watch, each in one step only: "
+            if again:
+                return refuse("data_loader", "a batch that a step has used", expected + _FOR_USED)
+            return refuse("data_loader", "other batches", expected + (_FOR_OTHERS if self._parts else _FOR_EARLIER))
         expected = "no more samples than the loader drew; each record must be one sample, once"
         return refuse("len(batch)", "too many", expected)  # no numbers: they are about training records
 

@@ -89,7 +89,12 @@ class NormPass:
             self._forward = False
             if not loss.requires_grad:
                 raise NotImplementedError("a loss that depends on no layer that is trained")
-            torch.autograd.backward(loss * scale if scale != 1 else loss, inputs=[self._seed])
+            try:
+                torch.autograd.backward(loss * scale if scale != 1 else loss, inputs=[self._seed])
+            except RuntimeError as error:
+                if "use_reentrant" in str(error):
+                    raise NotImplementedError("activation checkpointing that is reentrant") from error
+                raise
             if self._uses or len(self._norms) < len(self._wanted):
                 raise NotImplementedError("layers that the loss does not depend on")
             return [self._norms[parameter] for parameter in self._wanted]

@@ -94,8 +94,11 @@ class OpenSum:
         """The largest bound with which a part of the sum was clipped."""
         return max(clip for _, _, clip in self._parts)
 
-    def complete(self, audit: torch.Tensor | None, caveats: frozenset[str]) -> GradientSum:
-        """Return the sum as it will be released; ``audit`` are the norms of audit records, [m]."""
+    def complete(self, audit: torch.Tensor | None, caveats: frozenset[str], noise: tuple[int, ...]) -> GradientSum:
+        """Return the sum as it will be released; ``audit`` are the norms of audit records, [m].
+
+        ``noise`` are digests of the states from which noise will be drawn.
+        """
         if self._clipping.own_bound:
             _check_bound(self.clip, float(self._optimizer.max_grad_norm))
         return GradientSum.of(
@@ -105,6 +108,7 @@ class OpenSum:
             clip=self.clip,
             extra_norm=self._clipping.extra_norm(),
             caveats=self._clipping.caveats | caveats,
+            noise=noise,
         )
 
     def released(self) -> None:

@@ -207,6 +207,7 @@ def _added_up(own: GradientSum, sums: Sequence[_Received]) -> GradientSum:
         batch=batch,
         audit=_norms("audit", known) if len(known) == len(audits) else None,
         caveats=frozenset[str]().union(*(received.caveats for received in sums)),
+        noise=own.noise,
     )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bayesdp.ledger import CheckedNorms, checked_norms
+from bayesdp.ledger import CheckedNorms, checked_norms, source_text
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.run_ledger import Ledger
@@ -69,6 +69,13 @@ class GradientSum:
     "Norms of the records in the sum, by the draw they come from."
     audit: DeviceNorms | None
     caveats: frozenset[str]
+    noise: tuple[int, ...]
+    "Digests of the states of the generators from which the noise will be drawn, as far as they are known."
+
+    @property
+    def source(self) -> str:
+        """The source of its steps in the ledger."""
+        return source_text(SOURCE, self.noise)
 
     @staticmethod
     def of(
@@ -79,6 +86,7 @@ class GradientSum:
         clip: float,
         extra_norm: float,
         caveats: frozenset[str],
+        noise: tuple[int, ...],
     ) -> GradientSum:
         """Return the sum of ``parts``, each a draw and norms [b] of gradients that were clipped with ``clip``.
 
@@ -100,6 +108,7 @@ class GradientSum:
             batch=batch,
             audit=None if audit is None else DeviceNorms("audit", whole(audit)),
             caveats=caveats | frozenset(["left-out"] * left_out),
+            noise=noise,
         )
 
 
@@ -145,7 +154,7 @@ class PoissonSteps:
                 sample_rate=self._sampling.accounted_rate(draw.rate),
                 clip=charge.clip,
                 planned_batch=self._sampling.planned_batch,
-                source=SOURCE,
+                source=released.source,
                 caveats=released.caveats | self._sampling.caveats,
                 audit=audit,
                 batch=norms,
@@ -234,7 +243,7 @@ class ShuffledEpochs:
             noise_std=charge.noise_std,
             sample_rate=charge.sample_rate,
             clip=charge.clip,
-            source=SOURCE,
+            source=released.source,
             caveats=released.caveats | self._sampling.caveats,
         )
         self._epoch, self._noise_std, self._settled = epoch, charge.noise_std, False

@@ -41,6 +41,7 @@ from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.handed_out import PassNote
+from bayesdp.opacus.noise_repeats import NoiseRepeats
 from bayesdp.opacus.open_sum import OpenSum
 from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
@@ -92,6 +93,8 @@ class Watch:
         self._owned, self._live = owned, live
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
+        # First, before anything is attached: it reads the ledger, which may fail.
+        self._noise = NoiseRepeats(optimizer, ledger, draws=over_ranks.ranks.has_ledger or clipping.collective)
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
         self._model_hooks = [
@@ -247,6 +250,7 @@ class Watch:
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
         self._movement.note(self._audit_norms)
+        self._noise.used(released.noise)
         self._over_ranks.record(lambda: self._record(released))
         self._open.released()
         self._sum = None
@@ -290,7 +294,7 @@ class Watch:
                     several_passes=self._open.several_passes,
                     changed_gradients=self._open.changed_gradients,
                 )
-            own = self._open.complete(self._audit_norms, self._caveats())
+            own = self._open.complete(self._audit_norms, self._caveats(), self._noise.states())
         released = self._sum = self._over_ranks.whole(own)
         if self._over_ranks.ends(lambda: not self._budget.allows(released)):
             self._stop()

@@ -1,0 +1,108 @@
+"""Audit records that are evidently rows of the training data are refused, whatever form they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+
+import bayesdp.opacus
+from bayesdp import InvalidInputError, Ledger
+from bayesdp.opacus.trained_rows import check_not_trained_on
+from opacus_runs import Run, private_run, random_data
+
+Data = TensorDataset
+
+
+class Wrapped(Dataset[Any]):
+    """A data set of somebody's own: what is in it is not known."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.data[number]
+
+
+SAME: dict[str, Callable[[Data], tuple[Any, Any]]] = {
+    "the data set": lambda data: (data, data),
+    "a loader of it": lambda data: (DataLoader(data, batch_size=10), data),
+    "a part of it": lambda data: (Subset(data, [3, 4]), data),
+    "a part of a part": lambda data: (Subset(Subset(data, range(50, 100)), [0, 1]), Subset(data, range(51, 60))),
+    "numbers from the end": lambda data: (Subset(data, [-1]), Subset(data, torch.tensor([199]))),
+    "parts that overlap": lambda data: (Subset(data, range(101)), Subset(data, range(100, 200))),
+    "among others": lambda data: (Subset(data, [7]), ConcatDataset([Data(*random_data(5)), data])),
+    "a part of several": lambda data: (Subset(ConcatDataset([Data(*random_data(5)), data]), [5]), Subset(data, [0])),
+    "its tensors": lambda data: (data.tensors, data),
+    "rows of its tensors": lambda data: (tuple(tensor[150:] for tensor in data.tensors), Subset(data, range(160))),
+    "its tensors again": lambda data: (Data(*data.tensors), data),
+    "an object of somebody's own": lambda data: (Subset(wrapped := Wrapped(data), [0]), wrapped),
+}
+OTHERS: dict[str, Callable[[Data], tuple[Any, Any]]] = {
+    "split": lambda data: tuple(reversed(bayesdp.opacus.split_audit(data, records=60))),
+    "split twice": lambda data: (
+        bayesdp.opacus.split_audit(half := Subset(data, range(100)), records=60)[1],
+        ConcatDataset([Subset(data, range(100, 200)), Subset(half, [])]),
+    ),
+    "parts of parts": lambda data: (
+        Subset(Subset(data, range(100)), [0]),
+        Subset(Subset(data, range(1, 100)), [0]),
+    ),
+    "other rows of the tensors": lambda data: (
+        tuple(t[:60] for t in data.tensors),
+        Data(*(t[60:] for t in data.tensors)),
+    ),
+    "every other row": lambda data: (Data(*(t[::2] for t in data.tensors)), Data(*(t[1::2] for t in data.tensors))),
+    "the same targets": lambda data: ((random_data(200, seed=5)[0], data.tensors[1]), data),
+    "copies": lambda data: (tuple(tensor.clone() for tensor in data.tensors), data),
+    "other data": lambda data: (Data(*random_data(60, seed=9)), data),
+    "records": lambda data: ([data[0]], [data[1]]),
+    "numbers that are names": lambda data: (Subset(data, ["a"]), Subset(data, ["a"])),  # type: ignore[list-item]
+}
+
+
+@pytest.mark.parametrize("form", SAME)
+def test_rows_of_the_training_data_are_refused(form: str) -> None:
+    audit, dataset = SAME[form](Data(*random_data(200)))
+    said = r"^audit='rows of the training data': expected people who are not trained on: train, audit = bayesdp\.opacus"
+    with pytest.raises(InvalidInputError, match=said + r"\.split_audit\(data\), .* of train, not of data\.$"):
+        check_not_trained_on(audit, dataset)
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_other_rows_are_not_refused(form: str) -> None:
+    check_not_trained_on(*OTHERS[form](Data(*random_data(200))))
+
+
+def audit_of(run: Run, form: str) -> Any:
+    if form == "split":
+        return bayesdp.opacus.split_audit(run.loader.dataset, records=60)[1]
+    return run.loader if form == "loader" else run.loader.dataset
+
+
+@pytest.mark.parametrize("form", ["dataset", "loader", "split"])
+def test_watch_refuses_what_it_trains_on_and_changes_nothing(form: str, ledger: Ledger) -> None:
+    run = private_run()
+    numbers = torch.get_rng_state()
+    with pytest.raises(InvalidInputError, match="audit='rows of the training data'"):
+        run.watch(ledger, audit=audit_of(run, form), loss=run.loss)
+    assert torch.equal(torch.get_rng_state(), numbers)
+    assert "pre_step" not in vars(run.optimizer)
+    run.watch(ledger, audit=random_data(30, seed=9), loss=run.loss)
+
+
+def test_one_by_one_refuses_them_too() -> None:
+    run = private_run()
+
+    def loss(model: Any, record: Any) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(record[0]), record[1])
+
+    with pytest.raises(InvalidInputError, match="audit='rows of the training data'"):
+        bayesdp.opacus.OneByOne(run.model, run.optimizer, run.loader, audit=run.loader.dataset, loss=loss)
