@@ -13,10 +13,10 @@ the accuracy of the settings for everyone, the one in which half of the people h
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import itertools
 import json
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,17 @@ def networks(target: float, steps: list[int], rates: list[float], clips: list[fl
     ]
 
 
+OTHER_FEATURES: dict[str, tuple[str, list[list[Choice]]]] = {
+    "cifar10": (
+        "efficientnet-lite2-lite0",
+        [
+            probes(0.65, 0, [60], [900.0], [(0.2, 0.5)]),
+            probes(0.2, 0, [40], [800.0], [(0.1, 0.5)]),
+            probes(0.09, 0, [10], [2500.0], [(0.1, 0.5)]),
+        ],
+    )
+}
+"""Features that are compared with those of a recipe (`--other-features`), with the settings that are best for these."""
 GRIDS: dict[str, list[list[Choice]]] = {
     "mnist": [
         probes(0.5, 0, [60, 100], [600.0, 1000.0], [(0.2, 0.5)])
@@ -121,15 +132,11 @@ GRIDS: dict[str, list[list[Choice]]] = {
     ],
     "cifar10": [
         # One step is least squares: the shape is the left side of the normal equations, the first gradient the right.
-        probes(0.65, 0, [60], [900.0], [(0.2, 0.5)])
-        + quiet_probes(0.65, 120, [(0.06, 1250.0, 0.5), (0.15, 500.0, 0.5)], shape=0.15)
-        + quiet_probes(0.65, 120, [(0.15, 500.0, 0.5), (0.3, 250.0, 0.5)], shape=0.08)
-        + probes(0.65, 0, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
-        probes(0.2, 0, [40], [800.0], [(0.1, 0.5)])
-        + quiet_probes(0.2, 80, [(0.06, 1250.0, 0.5), (0.15, 500.0, 0.5)], shape=0.08)
+        probes(0.65, 0, [60], [600.0, 900.0], [(0.2, 0.5), (0.1, 0.5)]) + probes(0.65, 0, [1], [1.0], [(0.3, 1.0)]),
+        probes(0.2, 0, [20, 40], [800.0], [(0.1, 0.5)])
+        + probes(0.2, 0, [20], [1500.0], [(0.0, 0.3), (0.1, 0.5)])
         + probes(0.2, 0, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
-        probes(0.09, 0, [10], [2500.0], [(0.1, 0.5)])
-        + quiet_probes(0.09, 40, [(0.06, 1250.0, 0.5)], shape=0.08)
+        probes(0.09, 0, [10], [2500.0], [(0.0, 0.3), (0.1, 0.5)])
         + probes(0.09, 0, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
     ],
     "abalone": [
@@ -208,12 +215,12 @@ def configuration(trial: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in trial.items() if key not in ("accuracy", "sd", "exposure")}
 
 
-def compare(name: str, earlier: dict[str, Any]) -> list[dict[str, Any]]:
+def compare(name: str, grids: list[list[Choice]], earlier: dict[str, Any]) -> list[dict[str, Any]]:
     """Train with all configurations, except those that were compared before with as many seeds."""
     known = [configuration(trial) for trial in earlier.get("compared", []) if earlier["seeds"] == SEEDS[name]]
     found: list[dict[str, Any]] = []
     features = {"features": RECIPES[name].features}
-    for grid in ([choice for choice in grid if features | asdict(choice) not in known] for grid in GRIDS[name]):
+    for grid in ([choice for choice in grid if features | asdict(choice) not in known] for grid in grids):
         scores: list[list[tuple[float, float]]] = [[] for _ in grid]
         for seed in range(SEEDS[name] if grid else 0):
             dataset = rows_of(name, seed)
@@ -315,14 +322,24 @@ def choose_typical(names: list[str], kept: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    names = [name for name in sys.argv[1:] if name != "--typical"]
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("recipes", nargs="*", choices=[*GRIDS, []], help="all of them by default")
+    what = options.add_mutually_exclusive_group()
+    what.add_argument("--typical", action="store_true", help="choose for the aim typical")
+    what.add_argument("--other-features", action="store_true", help="compare other features, with the best settings")
+    chosen_options = options.parse_args()
+    names = chosen_options.recipes
     kept = json.loads(RESULT.read_text()) if RESULT.exists() else {"recipes": {}}
-    if "--typical" in sys.argv:
+    if chosen_options.typical:
         choose_typical(names or list(TYPICAL), kept)
         return
-    for name in names or list(GRIDS):
+    grids = GRIDS
+    if chosen_options.other_features:
+        grids = {name: OTHER_FEATURES[name][1] for name in names or OTHER_FEATURES}
+        RECIPES.update({name: replace(RECIPES[name], features=OTHER_FEATURES[name][0]) for name in grids})
+    for name in names or list(grids):
         earlier = kept["recipes"].get(name, {})
-        found = with_earlier(compare(name, earlier), earlier.get("compared", []))
+        found = with_earlier(compare(name, grids[name], earlier), earlier.get("compared", []))
         kept["machine"] = description()
         typical = {key: value for key, value in kept["recipes"].get(name, {}).items() if key == "typical"}
         kept["recipes"][name] = {"seeds": SEEDS[name], "configurations": len(found), "compared": found, **typical}
