@@ -29,7 +29,7 @@ from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, rounded_up
-from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks
+from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
 from bayesdp.validation import InvalidInputError, count
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -92,8 +92,8 @@ class AuditRecords(DueSteps):
         self._twin: Twin | None = None
         self._wrapped: Any = None
         "The twin with hooks: a NormPass, or a module of Opacus."
-        self._twinned: list[int] = []
-        "Ids of the live parameters that were clipped together when the twin was made."
+        self._twinned: tuple[list[int], list[Any]] = ([], [])
+        "When the twin was made: ids of the live parameters that are clipped together, and replaced methods."
         self._modes = self._modes_now()
         self._tried = self._checked = False
         self._quiet = False
@@ -214,7 +214,10 @@ class AuditRecords(DueSteps):
             loss.backward()
         if passes_are_mixed(twins):
             raise NotImplementedError("a weight is used outside its layer")
-        norms = [rounded_up(twin._norm_sample.reshape(records)) for twin in twins]
+        found = [twin._norm_sample.reshape(records) for twin in twins]
+        if len(self._ways) > 1 and any(norms.dtype == torch.bfloat16 for norms in found):
+            raise NotImplementedError("norms that are sums of products, in half precision")
+        norms = [rounded_up(each) for each in found]
         for twin in twins:
             twin.grad = None
         return norms
@@ -259,9 +262,9 @@ class AuditRecords(DueSteps):
     def _follow(self) -> list[nn.Parameter]:
         """Make the twin what the model is now, or a new one; return the twins of the parameters that are clipped."""
         clipped = self._clipped_parameters()
-        numbers = [id(parameter) for parameter in clipped]
-        if self._twin is None or numbers != self._twinned:
-            self._twinned = numbers
+        made_of = [id(parameter) for parameter in clipped], replaced_methods(self._live)
+        if self._twin is None or made_of != self._twinned:
+            self._twinned = made_of
             self._twin = twin = Twin(self._live, getattr(self._model, "autograd_grad_sample_hooks", []))
             refuse_unsorted_sequences(twin.module)
             twin.module.register_forward_hook(self._count_pass)
