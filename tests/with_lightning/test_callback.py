@@ -289,3 +289,21 @@ def test_mixed_precision_is_seen_and_makes_estimates(tmp_path, made):
         assert ledger.claims().everyone.kind == "estimate"
         audit, batch = audit_norms(ledger, 1), batch_norms(ledger, 1)
         assert np.all((batch * 0.99 < audit) & (audit < batch * CLIPPED * 1.01))
+
+
+class Scaled(Classifier):
+    """A module that scales its loss."""
+
+    factor = 30.0
+
+    def backward(self, loss):
+        (self.factor * loss).backward()
+
+
+@pytest.mark.parametrize("made", [Classifier, Scaled])
+def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, made):
+    with Ledger(keep_norms=True) as ledger:
+        callback = PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE)
+        trainer(tmp_path, callback).fit(made(), DataLoader(AUDIT, batch_size=30))
+        assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
+        assert ledger.history.caveats == []

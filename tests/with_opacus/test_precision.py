@@ -262,7 +262,7 @@ def test_parts_of_a_model_that_are_called_by_themselves(mode: str, ledger: Ledge
         loss.backward()
         run.optimizer.step()
         assert set(dtypes) == {torch.bfloat16}
-    assert ledger.history.caveats == ["low-precision"]
+    assert ledger.history.caveats == ["given-loss", "low-precision"]
 
 
 def test_passes_that_no_gradient_follows_are_not_training(ledger: Ledger) -> None:

@@ -95,6 +95,18 @@ def test_the_run_is_that_of_opacus(tmp_path, parts):
     assert run.optimizer is optimizer
 
 
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, factor):
+    with Ledger(keep_norms=True) as ledger:
+        args = arguments(tmp_path, max_steps=1, per_device_train_batch_size=20)
+        run = private_trainer(tmp_path, ledger, args=args, people=AUDIT)
+        backward = run.accelerator.backward
+        run.accelerator.backward = lambda loss: backward(factor * loss)
+        run.train()
+        assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-3)
+        assert ledger.history.caveats == []
+
+
 def test_checkpoints_go_on_with_their_ledger(tmp_path):
     args = arguments(tmp_path, save_strategy="steps", save_steps=2, max_steps=4)
     first = private_trainer(tmp_path, tmp_path / "a", args=args)

@@ -84,6 +84,8 @@ class AuditRecords(DueSteps):
         self._given = type(audit).__name__
         self.records = self._data.records
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
+        self.given_loss = loss
+        "The loss as it was given."
         self._loss = audit_loss(loss, self._data.take(slice(0, self._audit_batch)), model.loss_reduction)
         self._clipping = clipping
         self._model = model

@@ -97,6 +97,11 @@ class OpenSum:
         """The largest bound with which a part of the sum was clipped."""
         return max(clip for _, _, clip in self._parts)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no record is in the sum."""
+        return not any(len(norms) for _, norms, _ in self._parts)
+
     def complete(self, audit: torch.Tensor | None, caveats: frozenset[str]) -> GradientSum:
         """Return the sum as it will be released; ``audit`` are the norms of audit records, [m]."""
         if self._clipping.own_bound:
