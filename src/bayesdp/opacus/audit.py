@@ -80,13 +80,16 @@ class AuditRecords(DueSteps):
         super().__init__(every)
         self._live = inner_module(model._module)
         device = next(self._live.parameters()).device
-        self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
+        with borrowed_random_numbers(devices_of(self._live)):
+            self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
         self._given = type(audit).__name__
         self.records = self._data.records
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
         self.given_loss = loss
         "The loss as it was given."
-        self._loss = audit_loss(loss, self._data.take(slice(0, self._audit_batch)), model.loss_reduction)
+        with borrowed_random_numbers(devices_of(self._live)):
+            first = self._data.take(slice(0, self._audit_batch))
+        self._loss = audit_loss(loss, first, model.loss_reduction)
         self._clipping = clipping
         self._model = model
         self._ways = list(_WAYS[:2] if isinstance(clipping, GhostClipping) else _WAYS)
