@@ -10,8 +10,8 @@ with those of the batch on the same records, for layers of all kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -30,7 +30,7 @@ from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, rounded_up
 from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
-from bayesdp.validation import InvalidInputError, count
+from bayesdp.validation import InvalidInputError, count, refuse
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
@@ -84,6 +84,8 @@ class AuditRecords(DueSteps):
             self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
         self._given = type(audit).__name__
         self.records = self._data.records
+        self._first = 0
+        "The number of the first record among all that were given."
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
         self.given_loss = loss
         "The loss as it was given."
@@ -115,13 +117,12 @@ class AuditRecords(DueSteps):
         if not self.records:
             return torch.zeros(0)
         self.check()
-        starts = range(0, self.records, self._audit_batch)
-        return self._passes([slice(first, first + self._audit_batch) for first in starts], self._clipping.together)
+        return self._passes(self._chunks(), self._clipping.together)
 
     def restrict(self, first: int, after: int) -> None:
         """From now on, look after the records from ``first`` to before ``after`` only."""
         self._data = SomeRecords(self._data, first, after)
-        self.records = self._data.records
+        self.records, self._first = self._data.records, first
 
     def check(self) -> None:
         """Make a dry run, once, as soon as the model is in training mode and its gradients are not all 0.
@@ -152,6 +153,27 @@ class AuditRecords(DueSteps):
         )
         self._checked, self.random = shown.conclusive, self.random or shown.random
 
+    def check_finite(self) -> None:
+        """Raise InvalidInputError if the norm of a record is not finite with the parameters as they are now.
+
+        The message has the number of the first such record; audit records are no secret of the user.
+        """
+        if not self.records:
+            return
+        with self._as_in_training():
+            norms = self._passes(self._chunks(), self._clipping.together)
+        finite = torch.isfinite(norms)
+        if not bool(finite.all()):
+            number = int((~finite).nonzero()[0])
+            expected = (
+                "a finite gradient norm: this audit record has values, or a loss, that are not finite or too large"
+            )
+            raise refuse(f"audit[{self._first + number}]", float(norms[number]), expected)
+
+    def _chunks(self) -> list[Rows]:
+        starts = range(0, self.records, self._audit_batch)
+        return [slice(first, first + self._audit_batch) for first in starts]
+
     def _try(self) -> None:
         """Let two records through the model, once, so that what cannot work is refused before training begins.
 
@@ -159,11 +181,8 @@ class AuditRecords(DueSteps):
         """
         if self._tried:
             return
-        modes = self._modes
-        if not self._live.training:  # as it will be then: Opacus computes nothing in evaluation mode
-            self._modes = [not couples(module) for module in self._live.modules()]
         try:
-            with borrowed_random_numbers(devices_of(self._live)):
+            with self._as_in_training():
                 self._passes([torch.arange(2) % self.records], norms_together)
         except InvalidInputError:
             raise
@@ -173,9 +192,19 @@ class AuditRecords(DueSteps):
                 f"audit={self._given}: the model or the loss fails on it ({type(error).__name__}: {said}); expected "
                 f"{EXPECTED}."
             ) from error
+        self._tried = True
+
+    @contextmanager
+    def _as_in_training(self) -> Generator[None]:
+        """Make passes before training begins as they will be then; random numbers are put back."""
+        modes = self._modes
+        if not self._live.training:  # Opacus computes nothing in evaluation mode
+            self._modes = [not couples(module) for module in self._live.modules()]
+        try:
+            with borrowed_random_numbers(devices_of(self._live)):
+                yield
         finally:
             self._modes = modes
-        self._tried = True
 
     def _passes(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
         """Return the norms of the records in each chunk, one pass for each, one after the other."""

@@ -253,8 +253,9 @@ class Watch:
         released = self._sum
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
-        self._movement.note(self._audit_norms)
+        self._movement.look_when_due()
         self._over_ranks.record(lambda: self._record(released))
+        self._movement.note(self._audit_norms)
         self._open.released()
         if self._audit is not None:
             self._audit.released()
