@@ -155,6 +155,31 @@ def test_a_loss_that_is_not_seen_in_training_is_an_assumption(given: Any) -> Non
     assert ASSUMED in claims.statement()
 
 
+def test_a_loop_may_tell_its_loss(ledger: Ledger) -> None:
+    run = whole_run()
+    run.loss = function
+    watched = run.watch(ledger, audit=DATA, loss=function)
+    for x, y in run.loader:
+        loss = run.loss(run.model(x), y)
+        watched.note_loss(loss)
+        (1000 * loss).backward()
+        run.optimizer.step()
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
+    assert ledger.history.caveats == []
+
+
+def test_a_loss_that_is_followed_counts_once(ledger: Ledger) -> None:
+    run = whole_run()
+    watched = run.watch(ledger, audit=DATA, loss=run.loss)
+
+    def told(loss: Any) -> Any:
+        watched.note_loss(loss)
+        return 3 * loss
+
+    train(run, told)
+    assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
+
+
 def test_empty_batches_without_a_loss_say_nothing(ledger: Ledger) -> None:
     run = private_run(records=40, batch=2)
     run.watch(ledger, audit=DATA, loss=run.loss)

@@ -106,7 +106,8 @@ def watch(
         loss: The loss that is trained with: the criterion for (inputs, targets), or a function ``loss(model, batch)``
             that returns one loss for each record. Not needed for a dictionary and a model that returns its loss
             (``model(**batch).loss``). Give the object that the loop calls: if the loop scales what it returns, norms of
-            audit records are scaled, too. A function cannot be followed; claims then name it as an assumption.
+            audit records are scaled, too. A function cannot be followed; claims then name it as an assumption, unless
+            the loop gives each loss to ``Watch.note_loss``.
         every: Audit norms are computed at the first step and at every ``every``-th after it.
         between: At the other steps audit records are charged at the clip bound ("clip": a bound still), or as at the
             last step with norms ("last": claims that rest on them are then estimates).

@@ -59,7 +59,7 @@ class AuditMeasurement:
             self._scale = LossScale(self._audit.given_loss, self._hooked)
 
     def note_loss(self, loss: Any) -> None:
-        """Note the loss of a batch that a framework computed, before its backward pass."""
+        """Note the loss of a batch, before its backward pass, as ``LossScale.note_batch`` does."""
         if self._scale is not None:
             self._scale.note_batch(loss)
 

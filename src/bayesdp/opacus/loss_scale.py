@@ -15,7 +15,8 @@ Why norms are never made smaller
     of the loss, which nobody sees here, may make up for it. Norms stay what was measured.
 
 What this does not see: terms of the loss beside the criterion, and a loss that is no module, or not the one that the
-loop calls. The caveat "given-loss" then says that claims rest on the loss that was given.
+loop calls, unless the loop gives it to ``Watch.note_loss``. The caveat "given-loss" then says that claims rest on the
+loss that was given.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class LossScale:
     """The factor between the loss that was given and the one that is trained with, since the last step.
 
     ``loss`` is what was given to ``watch``: a criterion that is a module is followed, also inside of the one for ghost
-    clipping; without one, the loss that the model returns; for a ``BatchLoss`` its framework calls ``note_batch``.
+    clipping; without one, the loss that the model returns. For a ``BatchLoss`` its framework calls ``note_batch``, and
+    for a function the user may.
     """
 
     def __init__(self, loss: Any, model: Any) -> None:
@@ -54,7 +56,7 @@ class LossScale:
         self._largest: torch.Tensor | None = None
         criterion = loss.criterion if isinstance(loss, DPLossFastGradientClipping) else loss
         self._observed = loss is None or isinstance(criterion, nn.Module | BatchLoss)
-        self._of_framework = isinstance(loss, BatchLoss)
+        "Whether a step with records that is taken without the loss is to be noticed at all."
         self._handle: Any = None
         if isinstance(criterion, nn.Module):
             self._handle = criterion.register_forward_hook(_LossHook(self, of_model=False))
@@ -81,8 +83,9 @@ class LossScale:
             loss.register_hook(self._reach)
 
     def note_batch(self, loss: Any) -> None:
-        """Note a loss that a framework computed as the audit does; others are followed anyway, or not at all."""
-        if self._of_framework:
+        """Note a loss that somebody else has computed as the audit does; one that is followed anyway counts once."""
+        if self._handle is None:
+            self._observed = True
             self.note(loss)
 
     def _reach(self, derivative: torch.Tensor) -> None:
@@ -119,7 +122,7 @@ class LossScale:
 
         ``empty``: whether the step has no records; loops may leave out the loss of an empty batch.
         """
-        self._missed |= not self._observed or not (self._reached or empty)
+        self._missed |= not self._reached and not (self._observed and empty)
         return self._missed
 
     def forget(self) -> None:

@@ -180,7 +180,10 @@ class Watch:
         self._recorder.settle()
 
     def note_loss(self, loss: Any) -> None:
-        """Note the loss of a batch before its backward pass, where a framework computes it; no value is changed."""
+        """Note the loss of a batch before it is scaled, for a run whose ``loss`` is a function.
+
+        The factor is then seen as that of a criterion is; no value is changed. Frameworks call this by themselves.
+        """
         if self._audit is not None:
             self._audit.note_loss(loss)
 
