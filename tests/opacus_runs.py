@@ -104,7 +104,7 @@ def private_run(
         data_loader=loader,
         grad_sample_mode=mode,
         noise_generator=torch.Generator().manual_seed(seed + 2),
-        criterion=nn.CrossEntropyLoss(),
+        criterion=nn.CrossEntropyLoss(reduction=options.get("loss_reduction", "mean")),
         **settings,
     )
     if mode == "ghost":

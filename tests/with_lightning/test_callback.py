@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader
 from bayesdp import Budget, InvalidInputError, Ledger, LedgerError
 from bayesdp.lightning import PrivacyCallback
 from bayesdp.opacus import BudgetReachedWarning
+from bayesdp.opacus.precision import CLIPPED
 from lightning_runs import AUDIT, PRIVATE, Classifier, lightning, loader, trainer
-from opacus_runs import private_run
+from opacus_runs import audit_norms, batch_norms, private_run, settings
 
 
 def parameters(module):
@@ -266,3 +267,43 @@ def test_loaders_of_a_data_module_and_hooks_for_batches(tmp_path):
             trainer(tmp_path, PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE), max_steps=1).fit(module, **data)
             norms.append(ledger.private_norms(1)[0])
     assert (norms[1] < norms[0]).all()
+
+
+class CallsItsLayers(Classifier):
+    """A module whose ``forward`` is never called."""
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return nn.functional.cross_entropy(self.layers(x), y)
+
+
+@pytest.mark.parametrize("made", [Classifier, CallsItsLayers])
+def test_mixed_precision_is_seen_and_makes_estimates(tmp_path, made):
+    """Lightning enters autocast around ``training_step``. The records trained on are the audit records."""
+    train = DataLoader(AUDIT, batch_size=30)
+    with Ledger(keep_norms=True) as ledger:
+        callback = PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE)
+        trainer(tmp_path, callback, precision="bf16-mixed").fit(made(), train)
+        assert settings(ledger) == [(1.0, 1.0, CLIPPED, 1)]
+        assert ledger.history.caveats == ["low-precision"]
+        assert ledger.claims().everyone.kind == "estimate"
+        audit, batch = audit_norms(ledger, 1), batch_norms(ledger, 1)
+        assert np.all((batch * 0.99 < audit) & (audit < batch * CLIPPED * 1.01))
+
+
+class Scaled(Classifier):
+    """A module that scales its loss."""
+
+    factor = 30.0
+
+    def backward(self, loss):
+        (self.factor * loss).backward()
+
+
+@pytest.mark.parametrize("made", [Classifier, Scaled])
+def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, made):
+    with Ledger(keep_norms=True) as ledger:
+        callback = PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE)
+        trainer(tmp_path, callback).fit(made(), DataLoader(AUDIT, batch_size=30))
+        assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
+        assert ledger.history.caveats == []

@@ -186,7 +186,7 @@ def watched_norms(model: Any, batch: dict[str, torch.Tensor], mode: str) -> tupl
             loss: Any = criterion[0](output["logits"], drawn["labels"]) if criterion else output["loss"]
             loss.backward()
             optimizer.step()
-    assert ledger.history.caveats == []
+    assert ledger.history.caveats == ["given-loss"] * (mode == "ghost")  # which takes a criterion of its own
     return audit_norms(ledger, 1), batch_norms(ledger, 1)
 
 

@@ -183,11 +183,11 @@ def test_a_loss_that_is_not_one_number_is_refused() -> None:
     assert ledger.steps == 0
 
 
-def test_audit_norms_that_are_not_finite_are_refused() -> None:
+def test_audit_norms_that_are_not_finite_any_more_are_refused() -> None:
     run, ledger = private_run(), Ledger()
     x, y = random_data(20, seed=9)
-    x[3, 0] = torch.nan
     run.watch(ledger, audit=(x, y), loss=run.loss)
+    x[3, 0] = torch.nan  # watch itself refuses it: test_finite_audit.py
     with pytest.raises(InvalidInputError, match=r"audit\[3\]=nan"):
         run.train(most=1)
     assert ledger.steps == 0

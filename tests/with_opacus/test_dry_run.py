@@ -73,7 +73,7 @@ def test_a_loss_that_does_what_opacus_was_told(reduction: str, loss: Any, audit_
     run.watch(ledger, audit=AUDIT, loss=loss, audit_batch=audit_batch)
     run.train(most=1)
     assert 10 < np.median(audit_norms(ledger, 1)) < 100
-    assert ledger.history.caveats == ["random-draws"]
+    assert ledger.history.caveats == ["given-loss", "random-draws"]
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "ghost"}, {"clipping": "per_layer", "max_grad_norm": [1e-3] * 4}])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from opacus.schedulers import ExponentialGradClip
 from torch import nn
 
 from bayesdp import InvalidInputError, Ledger
-from opacus_runs import RATE, private_run, random_data, settings
+from opacus_runs import RATE, Run, private_run, random_data, settings
 
 
 def test_ghost_clipping_with_another_bound_than_the_noise_is_refused(ledger: Ledger) -> None:
@@ -52,6 +54,59 @@ def test_what_is_added_to_a_ghost_gradient_is_refused(ledger: Ledger) -> None:
         run.optimizer.step()
     assert np.array_equal(run.parameters, before)
     assert ledger.steps == 0
+
+
+def doubled(run: Run) -> None:
+    run.optimizer.params[1].grad.mul_(2)
+
+
+def replaced(run: Run) -> None:
+    run.optimizer.params[0].grad = 1.5 * run.optimizer.params[0].grad
+
+
+def removed(run: Run) -> None:
+    run.optimizer.params[0].grad = None
+
+
+def clipped(run: Run) -> None:
+    nn.utils.clip_grad_norm_(run.model.parameters(), 0.5)
+
+
+@pytest.mark.parametrize("change", [doubled, replaced, removed, clipped])
+@pytest.mark.parametrize("audit", [None, random_data(30, seed=9)])
+def test_a_ghost_gradient_that_is_changed_before_the_step_is_refused(change: Any, audit: Any, ledger: Ledger) -> None:
+    """It is clipped already; the noise would not be for its length."""
+    run = private_run(mode="ghost")
+    run.watch(ledger, audit=audit, loss=None if audit is None else run.loss)
+    run.train(most=1)
+    x, y = next(iter(run.loader))
+    run.optimizer.zero_grad()
+    run.loss(run.model(x), y).backward()
+    change(run)
+    before = run.parameters
+    with pytest.raises(
+        InvalidInputError, match=r"p\.grad='changed': expected the gradient as the backward pass left it"
+    ):
+        run.optimizer.step()
+    assert np.array_equal(run.parameters, before)
+    assert ledger.steps == 1
+
+
+def test_gradients_of_other_modes_may_be_changed(ledger: Ledger) -> None:
+    """Opacus replaces them by the sum of the clipped gradients of records, with noise."""
+    results = []
+    for changed in (False, True):
+        run = private_run()
+        run.watch(ledger if changed else Ledger())
+        for x, y in run.loader:
+            run.optimizer.zero_grad()
+            run.loss(run.model(x), y).backward()
+            if changed:
+                doubled(run)
+            run.optimizer.step()
+        results.append(run.parameters)
+    assert np.array_equal(*results)
+    assert ledger.history.caveats == []
 
 
 def test_a_ghost_bound_that_changes_after_the_backward_pass_is_refused(ledger: Ledger) -> None:

@@ -77,7 +77,7 @@ def test_a_gate_stays_proved() -> None:
     watched = run.watch(ledger, audit=AUDIT, loss=run.loss)
     run.train(most=1)
     claims = watched.claims(shares=[0.4])
-    assert ledger.history.caveats == ["random-draws"]
+    assert ledger.history.caveats == ["given-loss", "random-draws"]
     assert {claim.kind for claim in claims.gate} == {"proved"}
     assert claims.share(0.4).ex_post.kind == "estimate"
 

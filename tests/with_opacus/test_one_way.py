@@ -95,8 +95,8 @@ def test_once_for_every_draw_of_a_sum(counted: Counter[str]) -> None:
 def test_a_sum_of_several_draws_is_checked_whole_before_its_first_step_is_recorded() -> None:
     run, ledger = private_run(), Ledger()
     x, y = random_data(20, seed=9)
-    x[3] = torch.nan
     run.watch(ledger, audit=(x, y), loss=run.loss)
+    x[3] = torch.nan
     before = run.parameters
     with pytest.raises(InvalidInputError, match=r"audit\[3\]=nan"):
         sum_of_two_draws(run)

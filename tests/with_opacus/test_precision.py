@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,97 @@ def test_frozen_layers_in_half_precision_make_estimates(ledger: Ledger) -> None:
     run.train(most=2)
     assert ledger.history.caveats == ["low-precision"]
     assert settings(ledger)[0][2] == 1.0
+
+
+class CastsItself(nn.Module):
+    """A model that enters autocast in its own ``forward``, for its last layer or for all of it."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        self.inner, self.outer, self.whole = nn.Linear(12, 16), nn.Linear(16, 3), whole
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.whole):
+            x = torch.tanh(self.inner(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.outer(x)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_autocast_inside_of_the_model_is_seen(mode: str, whole: bool, ledger: Ledger) -> None:
+    """With functorch gradients arrive in float32, so that the clipping factor is not rounded."""
+    torch.manual_seed(0)
+    data = random_data(40)
+    run = private_run(CastsItself(whole), data=data, batch=40, mode=mode)
+    watched = run.watch(ledger, audit=data, loss=run.loss)
+    run.train()
+    rounded = mode == "hooks"
+    assert run.optimizer.params[2].grad_sample.dtype == (torch.bfloat16 if rounded else torch.float32)
+    assert settings(ledger) == [(1.0, 1.0, CLIPPED if rounded else 1.0, 1)]
+    assert ledger.history.caveats == ["low-precision"]
+    assert watched.claims().everyone.kind == "estimate"
+    audit, batch = audit_norms(ledger, 1), batch_norms(ledger, 1)
+    assert np.all((batch * 0.99 < audit) & (audit < batch * CLIPPED * 1.01))
+
+
+def test_autocast_is_entered_once_for_the_audit() -> None:
+    """What ``forward`` leaves in float32 stays in float32, for audit records as in training."""
+    audited: list[bool] = []
+
+    class Noted(CastsItself):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self is not run.model._module:
+                audited.append(torch.is_autocast_enabled("cpu"))
+            return super().forward(x)
+
+    run = private_run(Noted(False))
+    run.watch(Ledger(), audit=random_data(30, seed=9), loss=run.loss)
+    run.train(most=2)
+    assert audited
+    assert not any(audited)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_parts_of_a_model_that_are_called_by_themselves(mode: str, ledger: Ledger) -> None:
+    """As ``training_step`` of Lightning does it: the audit is then cast as the layers were."""
+    dtypes: list[torch.dtype] = []
+
+    def losses(model: Any, batch: Any) -> torch.Tensor:
+        inner = getattr(model, "_module", model)
+        output = inner[2](inner[1](inner[0](batch[0])))
+        dtypes.append(output.dtype)
+        return nn.functional.cross_entropy(output, batch[1], reduction="none")
+
+    run = private_run(mode=mode)
+    run.watch(ledger, audit=random_data(30, seed=9), loss=losses)
+    for batch in run.loader:
+        dtypes.clear()
+        run.optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = losses(run.model, batch).mean()
+        loss.backward()
+        run.optimizer.step()
+        assert set(dtypes) == {torch.bfloat16}
+    assert ledger.history.caveats == ["given-loss", "low-precision"]
+
+
+def test_passes_that_no_gradient_follows_are_not_training(ledger: Ledger) -> None:
+    run = private_run()
+    run.watch(ledger, audit=random_data(30, seed=9), loss=run.loss)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        run.model(random_data(5)[0])
+    run.train(most=2)
+    assert ledger.history.caveats == []
+
+
+def test_layers_are_left_without_hooks() -> None:
+    run = private_run()
+    before = [len(layer._forward_pre_hooks) for layer in run.model._module.modules()]
+    watched = run.watch(Ledger())
+    assert [len(layer._forward_pre_hooks) for layer in run.model._module.modules()] != before
+    copied = copy.deepcopy(run.model._module)
+    with torch.no_grad():
+        copied(random_data(3)[0])
+    watched.close()
+    assert [len(layer._forward_pre_hooks) for layer in run.model._module.modules()] == before

@@ -7,14 +7,17 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from opacus import PrivacyEngine
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from bayesdp import Budget, InvalidInputError, Ledger, LedgerError
 from bayesdp.opacus import BudgetReachedWarning
+from bayesdp.opacus.precision import CLIPPED
 from bayesdp.transformers import PrivateTrainer
 from bayesdp.transformers.record_loss import record_losses
+from opacus_runs import audit_norms, batch_norms, settings
 from transformers_runs import PRIVATE, Sentences, arguments, classifier, collate
 
 AUDIT = Sentences(20, seed=1)
@@ -90,6 +93,18 @@ def test_the_run_is_that_of_opacus(tmp_path, parts):
             assert ledger.history.stretches[0].sample_rate == pytest.approx(1 / 2)
         assert np.allclose(trained(model), expected, rtol=0, atol=0 if parts == 1 else 1e-5)
     assert run.optimizer is optimizer
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, factor):
+    with Ledger(keep_norms=True) as ledger:
+        args = arguments(tmp_path, max_steps=1, per_device_train_batch_size=20)
+        run = private_trainer(tmp_path, ledger, args=args, people=AUDIT)
+        backward = run.accelerator.backward
+        run.accelerator.backward = lambda loss: backward(factor * loss)
+        run.train()
+        assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-3)
+        assert ledger.history.caveats == []
 
 
 def test_checkpoints_go_on_with_their_ledger(tmp_path):
@@ -245,3 +260,21 @@ class TestRefusals:
         with Ledger.open(tmp_path / "a", write=False) as ledger:
             assert ledger.steps > 0
         assert not any(layer._forward_hooks for layer in run.model.modules())
+
+
+@pytest.mark.parametrize(("precision", "rounded"), [("bf16", True), ("fp16", False)])
+def test_mixed_precision_is_seen_and_makes_estimates(tmp_path, precision, rounded):
+    """Accelerate enters autocast inside ``forward`` once training begins; for float16 it does nothing on a CPU."""
+    with Ledger(keep_norms=True) as ledger:
+        args = arguments(tmp_path, max_steps=1, per_device_train_batch_size=20, **{precision: True})
+        private_trainer(tmp_path, ledger, args=args, people=AUDIT).train()
+        AcceleratorState._reset_state(True)  # it keeps the precision for the whole process
+        assert settings(ledger) == [(1.0, 1.0, CLIPPED if rounded else 1.0, 1)]
+        assert ledger.history.caveats == ["low-precision"] * rounded
+        assert ledger.claims().everyone.kind == ("estimate" if rounded else "proved")
+        audit, batch = audit_norms(ledger, 1), batch_norms(ledger, 1)
+        if rounded:
+            assert np.all((batch * 0.98 < audit) & (audit < batch * CLIPPED * 1.02))
+            assert not np.allclose(audit, batch, rtol=1e-3)  # raised above what was rounded
+        else:
+            assert np.allclose(audit, batch, rtol=1e-3)

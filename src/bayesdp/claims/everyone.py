@@ -255,5 +255,10 @@ def _with_caveats(worst: WorstCase, ledger: StoredLedger) -> WorstCase:
 
 
 def _said(caveats: Sequence[Caveat], weakening: Set[str]) -> tuple[str, ...]:
-    """Return the caveats that a claim must name: those that weaken it, and those that weaken nothing."""
-    return tuple(caveat.text for caveat in caveats if caveat.weakens in {"nothing", *weakening})
+    """Return the caveats that a claim must name: those that weaken it, and those of its kind that weaken nothing."""
+    named = {"all", *weakening}
+    return tuple(
+        caveat.text
+        for caveat in caveats
+        if caveat.weakens in weakening or (caveat.weakens == "nothing" and caveat.named_by in named)
+    )

@@ -21,6 +21,8 @@ class Caveat:
     "``shares``: claims about shares and members; ``audit``: all from audit records; ``everything``: also for everyone."
     contradicts: tuple[str, ...] = ()
     "Assumptions of claims that it takes the place of; a claim that made one is an estimate, whatever its kind was."
+    named_by: Literal["all", "audit"] = "all"
+    "Which claims name one that weakens nothing: all, or those from audit records."
 
 
 CAVEATS = {
@@ -52,6 +54,7 @@ CAVEATS = {
         "loop changed gradients before the step (a mask, or a mean over augmented copies, for instance)",
         "audit",
     ),
+    "given-loss": Caveat("the loss given for audit records is the one trained with", "nothing", named_by="audit"),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
     "independent-answers": Caveat(
         "whether a client answered in time did not depend on the data of other clients", "nothing"

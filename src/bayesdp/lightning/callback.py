@@ -133,6 +133,10 @@ class PrivacyCallback(Callback):
         loop._data_source.instance = loader
         loop._combined_loader = None
 
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """Follow the loss through the backward pass: the module may scale it."""
+        self._run.note_loss(loss)
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Show and log epsilon if new figures are due, and stop if the budget allows no further step."""
         if self._run.stopped:

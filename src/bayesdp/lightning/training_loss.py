@@ -15,8 +15,8 @@ def training_loss(trainer: Any, module: Any) -> BatchLoss:
     """Return the loss of ``module.training_step``, computed by the audit's copy of the module.
 
     The batch goes through the hooks of the module or data module for batches (``on_before_batch_transfer``,
-    ``on_after_batch_transfer``), and nothing that the step logs is kept. Raises InvalidInputError if the module
-    optimizes by hand: its ``training_step`` would take a step.
+    ``on_after_batch_transfer``), the step is taken in the precision of the trainer, and nothing that it logs is kept.
+    Raises InvalidInputError if the module optimizes by hand: its ``training_step`` would take a step.
     """
     if not module.automatic_optimization:
         expected = "True; or loss=, a function loss(model, batch) that returns one loss for each audit record"
@@ -28,7 +28,8 @@ def training_loss(trainer: Any, module: Any) -> BatchLoss:
             copied.__dict__.update(_trainer=trainer, log=_not_logged, log_dict=_not_logged)
         batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
         batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
-        output = copied.training_step(*_arguments(copied, batch))
+        with trainer.precision_plugin.train_step_context():
+            output = copied.training_step(*_arguments(copied, batch))
         return cast(Mapping[str, Any], output)["loss"] if isinstance(output, Mapping) else output
 
     return BatchLoss(loss)

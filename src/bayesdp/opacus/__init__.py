@@ -23,6 +23,7 @@ audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
 trained_rows.py       audit records that are evidently trained on
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
+loss_scale.py         how much the loop scales the loss before its backward pass
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
 noise_repeats.py      noise that an earlier step has had already
 recording.py          from a sum of gradients to steps of the ledger; budget_check.py: whether the budget allows them

@@ -110,7 +110,10 @@ def watch(
             only.
         loss: The loss that is trained with: the criterion for (inputs, targets), or a function ``loss(model, batch)``
             that returns one loss for each record. Not needed for a dictionary and a model that returns its loss
-            (``model(**batch).loss``). Without audit, a criterion is still refused if it couples records.
+            (``model(**batch).loss``). Give the object that the loop calls: if the loop scales what it returns, norms of
+            audit records are scaled, too. A function cannot be followed; claims then name it as an assumption, unless
+            the loop gives each loss to ``Watch.note_loss``. Without audit, a criterion is still refused if it couples
+            records.
         every: Audit norms are computed at the first step and at every ``every``-th after it.
         between: At the other steps audit records are charged at the clip bound ("clip": a bound still), or as at the
             last step with norms ("last": claims that rest on them are then estimates).
@@ -136,10 +139,11 @@ def watch(
         declared: Anything else that ``Ledger.create`` takes, for the path of a new ledger: ``unit``, ``audit_ids``,
             ``audit_groups``, ``data``, ``metadata``, ``keep_norms``, ``gate``.
 
-    Raises InvalidInputError for what cannot be accounted (also if norms of audit records turn out to depend on the
-    other records of a batch, in a dry run, if too little is known of earlier steps to charge them, or if the plan of a
-    ledger without steps does not allow the settings that Opacus has now), and LedgerError if the ledger cannot be used:
-    its path is taken, or a checkpoint was loaded whose steps it does not contain; RanksError if another rank raised.
+    Raises InvalidInputError for what cannot be accounted (also if norms of audit records are not finite, or turn out to
+    depend on the other records of a batch, in a dry run; if too little is known of earlier steps to charge them; or if
+    the plan of a ledger without steps does not allow the settings that Opacus has now), and LedgerError if the ledger
+    cannot be used: its path is taken, or a checkpoint was loaded whose steps it does not contain; RanksError if another
+    rank raised.
     """
     check_layers(model)
     check_supported(model)
@@ -197,6 +201,8 @@ def watch(
         expected = "the path of a new ledger; for one that exists, declare it in Ledger.create(audit_used_for=...)"
         raise refuse("audit_used_for", audit_used_for, expected)
     share = share_of_rank(records, ranks)
+    if isinstance(share, AuditRecords):
+        share.check_finite()
     measured = None if share is None else AuditMeasurement(share, model, data_loader, between, random_draws)
     owned = not isinstance(ledger, Ledger)
     plan = None if steps is None else _plan(steps, data_loader, sampling, clipping)

@@ -10,8 +10,8 @@ with those of the batch on the same records, for layers of all kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -29,8 +29,8 @@ from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, rounded_up
-from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks
-from bayesdp.validation import InvalidInputError, count
+from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
+from bayesdp.validation import InvalidInputError, count, refuse
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
@@ -80,11 +80,18 @@ class AuditRecords(DueSteps):
         super().__init__(every)
         self._live = inner_module(model._module)
         device = next(self._live.parameters()).device
-        self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
+        with borrowed_random_numbers(devices_of(self._live)):
+            self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
         self._given = type(audit).__name__
         self.records = self._data.records
+        self._first = 0
+        "The number of the first record among all that were given."
         self._audit_batch = count("audit_batch", audit_batch, minimum=1)
-        self._loss = audit_loss(loss, self._data.take(slice(0, self._audit_batch)), model.loss_reduction)
+        self.given_loss = loss
+        "The loss as it was given."
+        with borrowed_random_numbers(devices_of(self._live)):
+            first = self._data.take(slice(0, self._audit_batch))
+        self._loss = audit_loss(loss, first, model.loss_reduction)
         self._clipping = clipping
         self._model = model
         self._ways = list(_WAYS[:2] if isinstance(clipping, GhostClipping) else _WAYS)
@@ -92,8 +99,8 @@ class AuditRecords(DueSteps):
         self._twin: Twin | None = None
         self._wrapped: Any = None
         "The twin with hooks: a NormPass, or a module of Opacus."
-        self._twinned: list[int] = []
-        "Ids of the live parameters that were clipped together when the twin was made."
+        self._twinned: tuple[list[int], list[Any]] = ([], [])
+        "When the twin was made: ids of the live parameters that are clipped together, and replaced methods."
         self._modes = self._modes_now()
         self._tried = self._checked = False
         self._quiet = False
@@ -110,13 +117,12 @@ class AuditRecords(DueSteps):
         if not self.records:
             return torch.zeros(0)
         self.check()
-        starts = range(0, self.records, self._audit_batch)
-        return self._passes([slice(first, first + self._audit_batch) for first in starts], self._clipping.together)
+        return self._passes(self._chunks(), self._clipping.together)
 
     def restrict(self, first: int, after: int) -> None:
         """From now on, look after the records from ``first`` to before ``after`` only."""
         self._data = SomeRecords(self._data, first, after)
-        self.records = self._data.records
+        self.records, self._first = self._data.records, first
 
     def check(self) -> None:
         """Make a dry run, once, as soon as the model is in training mode and its gradients are not all 0.
@@ -147,6 +153,27 @@ class AuditRecords(DueSteps):
         )
         self._checked, self.random = shown.conclusive, self.random or shown.random
 
+    def check_finite(self) -> None:
+        """Raise InvalidInputError if the norm of a record is not finite with the parameters as they are now.
+
+        The message has the number of the first such record; audit records are no secret of the user.
+        """
+        if not self.records:
+            return
+        with self._as_in_training():
+            norms = self._passes(self._chunks(), self._clipping.together)
+        finite = torch.isfinite(norms)
+        if not bool(finite.all()):
+            number = int((~finite).nonzero()[0])
+            expected = (
+                "a finite gradient norm: this audit record has values, or a loss, that are not finite or too large"
+            )
+            raise refuse(f"audit[{self._first + number}]", float(norms[number]), expected)
+
+    def _chunks(self) -> list[Rows]:
+        starts = range(0, self.records, self._audit_batch)
+        return [slice(first, first + self._audit_batch) for first in starts]
+
     def _try(self) -> None:
         """Let two records through the model, once, so that what cannot work is refused before training begins.
 
@@ -154,11 +181,8 @@ class AuditRecords(DueSteps):
         """
         if self._tried:
             return
-        modes = self._modes
-        if not self._live.training:  # as it will be then: Opacus computes nothing in evaluation mode
-            self._modes = [not couples(module) for module in self._live.modules()]
         try:
-            with borrowed_random_numbers(devices_of(self._live)):
+            with self._as_in_training():
                 self._passes([torch.arange(2) % self.records], norms_together)
         except InvalidInputError:
             raise
@@ -168,9 +192,19 @@ class AuditRecords(DueSteps):
                 f"audit={self._given}: the model or the loss fails on it ({type(error).__name__}: {said}); expected "
                 f"{EXPECTED}."
             ) from error
+        self._tried = True
+
+    @contextmanager
+    def _as_in_training(self) -> Generator[None]:
+        """Make passes before training begins as they will be then; random numbers are put back."""
+        modes = self._modes
+        if not self._live.training:  # Opacus computes nothing in evaluation mode
+            self._modes = [not couples(module) for module in self._live.modules()]
+        try:
+            with borrowed_random_numbers(devices_of(self._live)):
+                yield
         finally:
             self._modes = modes
-        self._tried = True
 
     def _passes(self, chunks: Sequence[Rows], together: Together) -> torch.Tensor:
         """Return the norms of the records in each chunk, one pass for each, one after the other."""
@@ -215,7 +249,10 @@ class AuditRecords(DueSteps):
         if passes_are_mixed(twins):
             what = "a weight is used outside its layer, or in torch.utils.checkpoint without use_reentrant=True"
             raise NotImplementedError(f"{what}: Opacus does not support either")
-        norms = [rounded_up(twin._norm_sample.reshape(records)) for twin in twins]
+        found = [twin._norm_sample.reshape(records) for twin in twins]
+        if len(self._ways) > 1 and any(norms.dtype == torch.bfloat16 for norms in found):
+            raise NotImplementedError("norms that are sums of products, in half precision")
+        norms = [rounded_up(each) for each in found]
         for twin in twins:
             twin.grad = None
         return norms
@@ -260,9 +297,9 @@ class AuditRecords(DueSteps):
     def _follow(self) -> list[nn.Parameter]:
         """Make the twin what the model is now, or a new one; return the twins of the parameters that are clipped."""
         clipped = self._clipped_parameters()
-        numbers = [id(parameter) for parameter in clipped]
-        if self._twin is None or numbers != self._twinned:
-            self._twinned = numbers
+        made_of = [id(parameter) for parameter in clipped], replaced_methods(self._live)
+        if self._twin is None or made_of != self._twinned:
+            self._twinned = made_of
             self._twin = twin = Twin(self._live, getattr(self._model, "autograd_grad_sample_hooks", []))
             refuse_unsorted_sequences(twin.module)
             twin.module.register_forward_hook(self._count_pass)

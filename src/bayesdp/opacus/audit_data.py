@@ -13,6 +13,7 @@ import torch
 from opacus.data_loader import CollateFnWithEmpty
 from torch.utils.data import DataLoader, IterableDataset
 
+from bayesdp.opacus.hidden_draws import own_copy
 from bayesdp.opacus.trained_rows import check_not_trained_on
 from bayesdp.validation import refuse
 
@@ -86,14 +87,18 @@ class OneBatch:
 
 
 class ReadRecords:
-    """Audit records that were read from a data set once, and are put together by a collate function for each batch."""
+    """Audit records that were read from a data set once, and are put together by a collate function for each batch.
+
+    Random generators that data set and collate function have of their own are copied: training may share them.
+    """
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any], device: torch.device) -> None:
         self.records = len(dataset)
-        numbers = list(range(self.records))
-        fetch = getattr(dataset, "__getitems__", None)  # as PyTorch's loader does it
-        self._items: list[Any] = list(fetch(numbers)) if fetch else [dataset[number] for number in numbers]
-        self._collate, self._device = collate, device
+        try:
+            self._items = _all_items(own_copy(dataset))
+        except Exception:  # a data set that does not survive being copied
+            self._items = _all_items(dataset)
+        self._collate, self._device = own_copy(collate), device
         self._kept: dict[tuple[int, int], Any] = {}
         "Batches that are asked for at every step, by the first of their records and the one after the last."
 
@@ -113,6 +118,12 @@ class ReadRecords:
 
     def _put_together(self, items: list[Any]) -> Any:
         return to_device(self._collate(items), self._device)
+
+
+def _all_items(dataset: Any) -> list[Any]:
+    numbers = list(range(len(dataset)))
+    fetch = getattr(dataset, "__getitems__", None)  # as PyTorch's loader does it
+    return list(fetch(numbers)) if fetch else [dataset[number] for number in numbers]
 
 
 class SomeRecords:
@@ -137,8 +148,8 @@ class SomeRecords:
 def audit_data(audit: Any, loader: Any, device: torch.device, axis: int) -> AuditData:
     """Return the audit records that a user gave; a data set is collated as the training ``loader`` does it.
 
-    Raises InvalidInputError for anything that is no batch, data set or loader, if there is no record, and for rows that
-    the loader evidently trains on.
+    It may draw random numbers of the run, as reading and collating may. Raises InvalidInputError for anything that is
+    no batch, data set or loader, if there is no record, and for rows that the loader evidently trains on.
     """
     check_not_trained_on(audit, loader.dataset)
     data: AuditData

@@ -114,19 +114,22 @@ class _OfPairs:
 
 def _of_output(model: Any, batch: Any, records: int) -> torch.Tensor:
     """Return the loss that a model returns, as those of Hugging Face do if they are given labels."""
-    output = _called(model, batch)
-    if isinstance(output, Mapping):
-        loss = cast(Mapping[str, Any], output).get("loss")
-    elif isinstance(output, tuple):
-        loss = cast(tuple[Any, ...], output)[0]
-    else:
-        loss = getattr(output, "loss", None)
+    loss = returned_loss(_called(model, batch))
     if not isinstance(loss, torch.Tensor) or loss.ndim:
         keys = ", ".join(map(str, batch))
         raise refuse(
             "model(**audit)", "no loss", f"a model that returns its loss for these keys: {keys}; or {_WAY_OUT}"
         )
     return loss
+
+
+def returned_loss(output: Any) -> Any:
+    """Return the loss in what a model returns, as those of Hugging Face have it; None if it is not there."""
+    if isinstance(output, Mapping):
+        return cast(Mapping[str, Any], output).get("loss")
+    if isinstance(output, tuple):
+        return next(iter(cast(tuple[Any, ...], output)), None)
+    return getattr(output, "loss", None)
 
 
 def _called(model: Any, inputs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
+from bayesdp.opacus.loss_scale import LossScale
 from bayesdp.opacus.precision import SeenAutocast
 
 _ABOVE = 1 + 1e-6  # so that float32 does not round a norm to below the clip bound
@@ -28,6 +30,9 @@ class AuditMeasurement:
         self._audit, self._between, self._random_draws = audit, between, random_draws
         self._model: nn.Module = model._module
         self._last: torch.Tensor | None = None
+        self._hooked: Any = model
+        self._scale: LossScale | None = None
+        "How training scales the loss that was given; None for an audit that answers for its own loss."
         self._in_data = loader_draws(loader)
         self._in_model = isinstance(audit, AuditRecords) and audit.random
 
@@ -51,17 +56,36 @@ class AuditMeasurement:
         """Make passes of audit records as those of training are made."""
         if isinstance(self._audit, AuditRecords):
             self._audit.autocast = autocast
+            self._scale = LossScale(self._audit.given_loss, self._hooked)
 
-    def norms(self, clip: float, *, several_passes: bool, changed_gradients: bool) -> torch.Tensor | None:
+    def note_loss(self, loss: Any) -> None:
+        """Note the loss of a batch, before its backward pass, as ``LossScale.note_batch`` does."""
+        if self._scale is not None:
+            self._scale.note_batch(loss)
+
+    def released(self) -> None:
+        """Note that a step was recorded."""
+        if self._scale is not None:
+            self._scale.forget()
+
+    def detach(self) -> None:
+        """Leave the loss as it was."""
+        if self._scale is not None:
+            self._scale.detach()
+
+    def norms(
+        self, clip: float, *, several_passes: bool, changed_gradients: bool, empty: bool = False
+    ) -> torch.Tensor | None:
         """Return the norms [m] that audit records are charged with at this step; None for the clip bound, if not due.
 
         ``clip`` is the bound of this step; ``several_passes`` says whether training made other passes than the audit
-        does, ``changed_gradients`` whether its loop changed gradients before the step. Random numbers of the run
-        (PyTorch, NumPy, Python) are left as they were.
+        does, ``changed_gradients`` whether its loop changed gradients before the step, ``empty`` whether it has no
+        records. Random numbers of the run (PyTorch, NumPy, Python) are left as they were.
         """
         due = self._audit.due()
         if due and not self._at_clip_bound:
-            with borrowed_random_numbers(devices_of(self._model)) as borrowed:
+            paused = nullcontext() if self._scale is None else self._scale.paused()
+            with borrowed_random_numbers(devices_of(self._model)) as borrowed, paused:
                 self._last = self._audit.norms()
             self._in_model |= borrowed.drawn or (isinstance(self._audit, AuditRecords) and self._audit.random)
         if self._at_clip_bound:
@@ -77,9 +101,12 @@ class AuditMeasurement:
             "random-draws": self._in_model or self._in_data,
             "several-passes": several_passes,
             "changed-gradients": changed_gradients,
+            "given-loss": self._scale is not None and self._scale.missed(empty=empty),
         }
         self.caveats = frozenset(name for name in rests_on if rests_on[name])
-        return self._last
+        if self._scale is None or self._last is None:
+            return self._last
+        return self._scale.applied_to(self._last, clip * _ABOVE)
 
     @property
     def _at_clip_bound(self) -> bool:

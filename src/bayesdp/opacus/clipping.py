@@ -42,7 +42,6 @@ _LIKELY_EMPTY = 1e-9  # the probability of an empty batch in an epoch that adapt
 class FlatClipping:
     """One bound for the whole gradient. Other ways of clipping derive from it."""
 
-    caveats: frozenset[str] = frozenset()
     own_bound = False
     "Whether gradients are clipped with another bound than the one that scales the noise, so that the two may differ."
     in_parts = True
@@ -117,6 +116,11 @@ class FlatClipping:
         """Return, for each batch that is about to be added to the sum, a tensor with a row for each record."""
         grads = getattr(self.optimizer.params[0], "grad_sample", None)
         return grads if isinstance(grads, list) else [] if grads is None else [grads]
+
+    @property
+    def caveats(self) -> frozenset[str]:
+        """What the last batch that was added rests on."""
+        return precision.LOW_PRECISION if self._rounded else frozenset()
 
     def start(self) -> list[torch.Tensor]:
         """Return the batches of earlier iterations that may be in the next sum, when a new iteration begins."""
@@ -196,7 +200,6 @@ class AdaptiveClipping(FlatClipping):
     by the number of records that were drawn, which the theorem does not cover: a caveat.
     """
 
-    caveats = frozenset({"drawn-size-public"})
     repeatable = False
     in_parts = False  # the count is lost between them
 
@@ -208,6 +211,11 @@ class AdaptiveClipping(FlatClipping):
                 "adaptive",
                 "batches that are never empty, on which adaptive clipping fails: larger ones, or rand_on_empty=True",
             )
+
+    @property
+    def caveats(self) -> frozenset[str]:
+        """What the last batch that was added rests on: also that the number of records it divides by is public."""
+        return super().caveats | {"drawn-size-public"}
 
     def noise_std(self) -> float:
         """Return the noise on the gradient: more than the noise multiplier says, to pay for the count."""

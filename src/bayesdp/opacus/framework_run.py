@@ -140,6 +140,11 @@ class FrameworkRun:
         """Whether the budget allows no further step."""
         return self.watched is not None and self.watched.stopped
 
+    def note_loss(self, loss: Any) -> None:
+        """Note the loss of a batch before the framework scales it and makes the backward pass."""
+        if self.watched is not None:
+            self.watched.note_loss(loss)
+
     def new_figures(self, *, last: bool = False) -> dict[str, float]:
         """Return epsilon for everyone and for half of the people now, by name, as far as they may be shown.
 

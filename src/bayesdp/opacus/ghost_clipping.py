@@ -14,6 +14,12 @@ Why saved tensors are mended between the two passes (``_mended``)
     the graph has saved; they belong to broken records only, and 0 times 1 is 0. After the step they are put back, as
     one of the tensors may be the user's batch.
 
+Why the gradient is noted at the end of the second pass (``_note_gradient``)
+    It is clipped already, and Opacus adds it to the sum as it finds it. A loop that multiplies it before the step, or a
+    ``GradScaler`` that takes its scale out, would release more than the noise is for (or less). PyTorch counts changes
+    of a tensor (``_version``), so it is enough to compare before it is added. Tensors that are changed by way of
+    ``.data``, and hooks of parameters, which belong to the backward pass, are not seen.
+
 What would break this: a ghost module that computes its factors without ``get_norm_sample`` (then a step is refused, as
 there was no backward pass); a graph whose saved tensors cannot be reached (checkpointing, saved tensors off the
 device): a gradient that is still not finite is then dropped with its whole batch.
@@ -23,6 +29,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from types import MethodType
 from typing import Any
@@ -53,6 +60,8 @@ class GhostClipping(FlatClipping):
         self._clip = math.nan
         self._mended: list[tuple[torch.Tensor, torch.Tensor]] = []
         "Tensors of the graph that were mended, each with a copy from before."
+        self._left: list[tuple[weakref.ref[torch.Tensor] | None, int]] | None = None
+        "The gradients that the last backward pass left, with their versions; None if that is not known."
 
     def attach(self) -> None:
         """Note norms and bound where the module finds the norms and uses the bound."""
@@ -69,15 +78,37 @@ class GhostClipping(FlatClipping):
         gradient is.
         """
         self._put_back()
+        self._left = None
         broken = ~torch.isfinite(norms)
+        loss = _loss_under_way()
         if bool(broken.any()):
-            self._mend()
+            self._mend(loss)
+        if loss is not None and loss.requires_grad:
+            loss.register_hook(self._at_second_pass)
         self._norms, self._clip = norms.detach().masked_fill(broken, 0), clip
         return norms.masked_fill(broken, math.inf)
 
-    def _mend(self) -> None:
+    def _at_second_pass(self, _: torch.Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(self._note_gradient)
+
+    def _note_gradient(self) -> None:
+        self._left = [
+            (None, 0) if grad is None else (weakref.ref(grad), grad._version)
+            for grad in (parameter.grad for parameter in self.optimizer.params)
+        ]
+
+    def _is_changed(self) -> bool:
+        """Return whether the gradient is not what the last backward pass left."""
+        if self._left is None:
+            return False
+        grads = [parameter.grad for parameter in self.optimizer.params]
+        return len(grads) != len(self._left) or any(
+            left is not None if grad is None else left is None or grad is not left() or grad._version != version
+            for grad, (left, version) in zip(grads, self._left, strict=True)
+        )
+
+    def _mend(self, loss: torch.Tensor | None) -> None:
         """Replace what is not finite in the graph of the loss whose backward pass is under way."""
-        loss = _loss_under_way()
         if loss is None or loss.grad_fn is None:
             return
         weights = {parameter.data_ptr() for parameter in self._module.parameters()}
@@ -101,7 +132,7 @@ class GhostClipping(FlatClipping):
         """Return the norms [b] of the last backward pass; Opacus adds its gradient to the sum, clipped already.
 
         Raises InvalidInputError if there was no backward pass, if norms and gradient are of different passes, if
-        something else was added to the gradient, and for adaptive ghost clipping.
+        something else was added to the gradient or it was changed since, and for adaptive ghost clipping.
         """
         if hasattr(self.optimizer, "_adjusted_noise_multiplier"):
             raise refuse("clipping", "adaptive ghost", "clipping='adaptive' without ghost: noise depends on the batch")
@@ -114,9 +145,13 @@ class GhostClipping(FlatClipping):
         if passes_are_mixed(parameters):
             what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
             raise refuse("model", "a pass without backward", what)
+        changed = self._is_changed()
         self._drop_broken_gradient()
         if norms.device.type == "cpu":  # elsewhere the step would have to wait for it
             self._check_length(norms)
+        if changed:
+            what = "the gradient as the backward pass left it: it is clipped already, and noise is for its length"
+            raise refuse("p.grad", "changed", what)
         return norms
 
     def _drop_broken_gradient(self) -> None:

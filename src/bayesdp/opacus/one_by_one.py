@@ -10,6 +10,7 @@ from torch import nn
 
 from bayesdp.opacus.audit_data import audit_data
 from bayesdp.opacus.due_steps import DueSteps
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.twin import Twin
 from bayesdp.validation import refuse
 
@@ -48,7 +49,8 @@ class OneByOne(DueSteps):
         self._model, self._optimizer = model, optimizer
         self._live: nn.Module = getattr(model._module, "_orig_mod", model._module)
         device = next(self._live.parameters()).device
-        self._data = audit_data(audit, data_loader, device, 0 if model.batch_first else 1)
+        with borrowed_random_numbers(devices_of(self._live)):
+            self._data = audit_data(audit, data_loader, device, 0 if model.batch_first else 1)
         self.records = self._data.records
         self._loss, self._change = loss, change
         self._twin: Twin | None = None

@@ -42,6 +42,8 @@ class OpenSum:
         "Whether there were other passes through the model for a batch than in the audit, as far as they are counted."
         self.changed_gradients = False
         "Whether gradients were changed between a backward pass and the step, as far as that is seen."
+        self._caveats: frozenset[str] = frozenset()
+        "What the parts of the sum rest on, because of how they were clipped."
         self._in_a_draw = False
         "Whether BatchMemoryManager has more of the last draw to come."
         self._signals: list[bool] = []
@@ -80,6 +82,7 @@ class OpenSum:
             expected = "flat clipping for BatchMemoryManager and signal_skip_step: the adaptive count is lost"
             raise refuse("clipping", "adaptive", expected)
         norms, clip = self._clipping.add_to_sum(), self._clipping.clip()
+        self._caveats |= self._clipping.caveats
         for part, part_norms in zip(parts, norms.split([len(batch) for batch in batches]), strict=True):
             # Without the sample that was invented for an empty batch.
             real = part_norms if part.draw.records else part_norms[:0]
@@ -94,6 +97,11 @@ class OpenSum:
         """The largest bound with which a part of the sum was clipped."""
         return max(clip for _, _, clip in self._parts)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no record is in the sum."""
+        return not any(len(norms) for _, norms, _ in self._parts)
+
     def complete(self, audit: torch.Tensor | None, caveats: frozenset[str], noise: tuple[int, ...]) -> GradientSum:
         """Return the sum as it will be released; ``audit`` are the norms of audit records, [m].
 
@@ -107,13 +115,14 @@ class OpenSum:
             noise_std=self._clipping.noise_std(),
             clip=self.clip,
             extra_norm=self._clipping.extra_norm(),
-            caveats=self._clipping.caveats | caveats,
+            caveats=self._caveats | caveats,
             noise=noise,
         )
 
     def released(self) -> None:
         """Begin a new, empty sum: the last one was released, and its parts are in the ledger."""
         self._parts.clear()
+        self._caveats = frozenset()
         self.several_passes = self.changed_gradients = False
 
     def drop(self) -> None:

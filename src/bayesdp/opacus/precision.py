@@ -17,6 +17,9 @@ The gradient itself
     the gradients of all others by up to about u of their length. No bound on one record's contribution covers that. It
     is the caveat "low-precision", and makes every claim an estimate. In float32 the same effect is 2^16 times smaller.
 
+Opacus' gradients of ``grad_sample_mode="functorch"`` are those of float32 parameters, and arrive in float32: they hold
+values that were rounded, but norms and factors are exact, so that the clip bound stays what it is.
+
 Refused: trained parameters in half precision (sum and noise are then rounded by what they contain, and the noise has
 few values); a step inside the autocast block (the same, for the sum); float16 (norms overflow at 65504); clipping by
 layer, adaptive or ghost clipping (norms by way of products in bfloat16, which cancel, are wrong by any factor).
@@ -24,7 +27,7 @@ layer, adaptive or ghost clipping (norms by way of products in bfloat16, which c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -35,6 +38,8 @@ from bayesdp.validation import refuse
 
 CLIPPED = 1 + 2.0**-6
 """How much longer than the clip bound a gradient in bfloat16 may be after clipping, at most."""
+LOW_PRECISION = frozenset(["low-precision"])
+"""The caveat of a step that rests on numbers in half precision."""
 _FULL = (torch.float32, torch.float64)
 
 
@@ -73,44 +78,67 @@ def rounded_up(norms: torch.Tensor) -> torch.Tensor:
 
 
 class SeenAutocast:
-    """Whether the last pass in training mode was under autocast, so that the audit can do the same."""
+    """Whether training computes under autocast, wherever it is entered: around the model, or inside of it.
+
+    Two questions are answered by hooks, each in constant time. Layers with trained parameters say whether they computed
+    under autocast: frameworks and models enter it in ``forward``, where the hook of the whole model is too early to see
+    it. The whole model says what was on already when it was called, so that the audit can do the same; what its
+    ``forward`` enters, that of its copy enters too. If training never calls the whole model (the ``training_step`` of
+    Lightning does not), the audit does what the layers did.
+    """
 
     def __init__(self, module: nn.Module) -> None:
-        self.dtype: torch.dtype | None = None
-        "The type to which that pass was cast; None without autocast."
         self.half = any(p.is_floating_point() and p.dtype not in _FULL for p in module.parameters())
         "Whether the model has parameters in half precision."
         self._device = next(module.parameters()).device.type
-        self._handle = module.register_forward_pre_hook(_Note(self))
+        self._around: torch.dtype | None = None
+        "The type to which the last pass was cast from outside of the model; None without autocast."
+        self._whole = False
+        "Whether training has called the whole model."
+        self._inside: torch.dtype | None = None
+        "The type to which a layer was cast last; None as long as there was no autocast."
+        trained = [each for each in module.modules() if any(p.requires_grad for p in each.parameters(recurse=False))]
+        # Other layers get no hook: one of their own may make PyTorch compute them in another way.
+        self._handles = [layer.register_forward_pre_hook(_Note(self.note_layer)) for layer in trained]
+        self._handles.append(module.register_forward_pre_hook(_Note(self.note_pass)))
 
-    def note(self) -> None:
-        """Note whether autocast is on."""
-        on = torch.is_autocast_enabled(self._device)
-        self.dtype = torch.get_autocast_dtype(self._device) if on else None
+    def note_pass(self) -> None:
+        """Note whether autocast is on as the whole model is called."""
+        self._around, self._whole = self._now(), True
+
+    def note_layer(self) -> None:
+        """Note autocast if it is on as a layer is called."""
+        if torch.is_autocast_enabled(self._device):
+            self._inside = self._now()
+
+    def _now(self) -> torch.dtype | None:
+        return torch.get_autocast_dtype(self._device) if torch.is_autocast_enabled(self._device) else None
 
     @property
     def caveats(self) -> frozenset[str]:
-        """What a step rests on: "low-precision" if numbers of the last pass were in half precision."""
-        return frozenset(["low-precision"] * (self.half or self.dtype is not None))
+        """What steps rest on: "low-precision" as soon as numbers were in half precision."""
+        return LOW_PRECISION if self.half or self._around is not None or self._inside is not None else frozenset()
 
     def again(self) -> AbstractContextManager[Any]:
-        """Return the autocast block of the last pass; one that does nothing if there was none."""
-        return nullcontext() if self.dtype is None else torch.autocast(self._device, dtype=self.dtype)
+        """Return the autocast block around the last pass; one that does nothing if there was none."""
+        dtype = self._around if self._whole else self._inside
+        return nullcontext() if dtype is None else torch.autocast(self._device, dtype=dtype)
 
     def detach(self) -> None:
         """Leave the model as it was."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
 
 class _Note:
     """The hook; a copy of the model gets one that does nothing."""
 
-    def __init__(self, seen: SeenAutocast | None) -> None:
-        self._seen = seen
+    def __init__(self, note: Callable[[], None] | None) -> None:
+        self._note = note
 
     def __call__(self, module: nn.Module, _: Any) -> None:
-        if self._seen is not None and module.training:
-            self._seen.note()
+        if self._note is not None and module.training and torch.is_grad_enabled():
+            self._note()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Note:
         return _Note(None)

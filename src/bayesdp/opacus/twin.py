@@ -27,6 +27,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -119,6 +120,15 @@ def buffers_of(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
     """Return the buffers that modules have themselves, each once, in their order."""
     own = [buffer for module in modules for buffer in module._buffers.values()]
     return [buffer for buffer in dict.fromkeys(own) if buffer is not None]
+
+
+def replaced_methods(root: nn.Module) -> list[MethodType]:
+    """Return the ``forward`` methods that modules have of their own: Accelerate replaces them, to enter autocast.
+
+    Only those that a copy of the module would have as well, bound to the copy.
+    """
+    own = [(module, module.__dict__.get("forward")) for module in modules_of(root)]
+    return [method for module, method in own if isinstance(method, MethodType) and method.__self__ is module]
 
 
 _QUIET = ("ignore", re.compile("Full backward hook is firing"), Warning, None, 0)  # as warnings.filterwarnings has it

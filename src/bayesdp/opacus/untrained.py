@@ -35,12 +35,14 @@ class Movement:
         self._above_0: torch.Tensor | None = None
         "Whether an audit record had a gradient; None without audit. It stays on its device until somebody looks."
 
-    def note(self, audit: torch.Tensor | None) -> None:
-        """Note that an update is about to be applied, with norms [m] of audit records if there are any."""
-        if self._looked:
-            return
+    def look_when_due(self) -> None:
+        """Look before a step is recorded, if eight updates were applied."""
         if self._updates == _STEPS:
             self.look()
+
+    def note(self, audit: torch.Tensor | None) -> None:
+        """Note that a step was recorded, whose update will be applied, with norms [m] of audit records if any."""
+        if self._looked:
             return
         self._updates += 1
         if audit is not None:

@@ -182,6 +182,14 @@ class Watch:
         """Give the ledger what is not in it yet: norms of the epoch, or of the last step."""
         self._recorder.settle()
 
+    def note_loss(self, loss: Any) -> None:
+        """Note the loss of a batch before it is scaled, for a run whose ``loss`` is a function.
+
+        The factor is then seen as that of a criterion is; no value is changed. Frameworks call this by themselves.
+        """
+        if self._audit is not None:
+            self._audit.note_loss(loss)
+
     def close(self) -> None:
         """Stop watching; the ledger is closed too if ``watch`` created it. A second call does nothing."""
         if self._optimizer.__dict__.get("pre_step") != self._before_step:
@@ -190,6 +198,8 @@ class Watch:
         self._clipping.detach()
         self._open.detach()
         self._autocast.detach()
+        if self._audit is not None:
+            self._audit.detach()
         self._earlier.end()
         for hook in (self._guard, *self._model_hooks):
             hook.remove()
@@ -249,10 +259,13 @@ class Watch:
         released = self._sum
         if released is None:
             raise refuse("pre_step", optimizer.pre_step, "the method that watch has put there")
-        self._movement.note(self._audit_norms)
         self._noise.used(released.noise)
+        self._movement.look_when_due()
         self._over_ranks.record(lambda: self._record(released))
+        self._movement.note(self._audit_norms)
         self._open.released()
+        if self._audit is not None:
+            self._audit.released()
         self._sum = None
         self._may_update = True
         if self._step_hook is not None:
@@ -293,6 +306,7 @@ class Watch:
                     self._open.clip,
                     several_passes=self._open.several_passes,
                     changed_gradients=self._open.changed_gradients,
+                    empty=self._open.empty,
                 )
             own = self._open.complete(self._audit_norms, self._caveats(), self._noise.states())
         released = self._sum = self._over_ranks.whole(own)

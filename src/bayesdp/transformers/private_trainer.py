@@ -161,6 +161,7 @@ class PrivateTrainer(Trainer):
                 prepared = self._prepare_inputs(part)
                 with self.compute_loss_context_manager():
                     loss = self.compute_loss(model, prepared)
+                self._run.note_loss(loss)
                 self.accelerator.backward(loss)
                 total, records = total + size * loss.detach(), records + size
             else:
