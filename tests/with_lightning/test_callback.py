@@ -1,5 +1,7 @@
 """The callback of Lightning: the run is that of Opacus, and all of it is in the ledger."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -280,7 +282,7 @@ class CallsItsLayers(Classifier):
 @pytest.mark.parametrize("made", [Classifier, CallsItsLayers])
 def test_mixed_precision_is_seen_and_makes_estimates(tmp_path, made):
     """Lightning enters autocast around ``training_step``. The records trained on are the audit records."""
-    train = DataLoader(AUDIT, batch_size=30)
+    train = DataLoader(copy.deepcopy(AUDIT), batch_size=30)
     with Ledger(keep_norms=True) as ledger:
         callback = PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE)
         trainer(tmp_path, callback, precision="bf16-mixed").fit(made(), train)
@@ -304,6 +306,6 @@ class Scaled(Classifier):
 def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, made):
     with Ledger(keep_norms=True) as ledger:
         callback = PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE)
-        trainer(tmp_path, callback).fit(made(), DataLoader(AUDIT, batch_size=30))
+        trainer(tmp_path, callback).fit(made(), DataLoader(copy.deepcopy(AUDIT), batch_size=30))
         assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
         assert ledger.history.caveats == []

@@ -99,7 +99,7 @@ def test_the_run_is_that_of_opacus(tmp_path, parts):
 def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, factor):
     with Ledger(keep_norms=True) as ledger:
         args = arguments(tmp_path, max_steps=1, per_device_train_batch_size=20)
-        run = private_trainer(tmp_path, ledger, args=args, people=AUDIT)
+        run = private_trainer(tmp_path, ledger, args=args, people=Sentences(20, seed=1))
         backward = run.accelerator.backward
         run.accelerator.backward = lambda loss: backward(factor * loss)
         run.train()
@@ -267,7 +267,7 @@ def test_mixed_precision_is_seen_and_makes_estimates(tmp_path, precision, rounde
     """Accelerate enters autocast inside ``forward`` once training begins; for float16 it does nothing on a CPU."""
     with Ledger(keep_norms=True) as ledger:
         args = arguments(tmp_path, max_steps=1, per_device_train_batch_size=20, **{precision: True})
-        private_trainer(tmp_path, ledger, args=args, people=AUDIT).train()
+        private_trainer(tmp_path, ledger, args=args, people=Sentences(20, seed=1)).train()
         AcceleratorState._reset_state(True)  # it keeps the precision for the whole process
         assert settings(ledger) == [(1.0, 1.0, CLIPPED if rounded else 1.0, 1)]
         assert ledger.history.caveats == ["low-precision"] * rounded
