@@ -12,6 +12,7 @@ NOTICED_BY = {
     "a denominator that is the drawn batch size": "an audit record's norm is what the record changes",
     "rate reported at half": "records are drawn as often as the ledger says",
     "one step in ten missing": "every update is recorded before it is applied",
+    "written after the update": "every update is recorded before it is applied",
     "rounding down": "costs in the ledger are not rounded down (lambda = 8)",
 }
 

@@ -47,6 +47,34 @@ class _EveryTenthMissing(Ledger):
         return self.steps if self._asked % 10 == 0 else super().step(**said)
 
 
+class _WrittenLater(Ledger):
+    """A broken copy: it keeps a step in memory until ``write`` is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._said: dict[str, Any] | None = None
+
+    def step(self, **said: Any) -> int:
+        self._said = said
+        return self.steps + 1
+
+    def write(self) -> None:
+        """Write the step that was kept, if there is one."""
+        said, self._said = self._said, None
+        if said is not None:
+            super().step(**said)
+
+
+def _write_after_the_update(optimizer: Any, ledger: Ledger) -> None:
+    """Write each step once the weights have moved: a process that is killed in between has released it unseen."""
+    assert isinstance(ledger, _WrittenLater)
+
+    def after(*_: Any) -> None:
+        ledger.write()
+
+    optimizer.original_optimizer.register_step_post_hook(after)
+
+
 def _round_down(exposures: FloatArray) -> exposure_grid.Keys:
     return np.maximum(_round_up(exposures), 1) - np.uint16(1)
 
@@ -59,7 +87,7 @@ class _RoundedDown(Ledger):
             return super().step(**said)
 
 
-def _too_little_noise(optimizer: Any) -> None:
+def _too_little_noise(optimizer: Any, _: Ledger) -> None:
     """Make the noise 20 % smaller than the optimizer says."""
     add_noise: Callable[[], None] = optimizer.add_noise
 
@@ -72,7 +100,7 @@ def _too_little_noise(optimizer: Any) -> None:
     optimizer.add_noise = broken
 
 
-def _noise_on_the_mean(optimizer: Any) -> None:
+def _noise_on_the_mean(optimizer: Any, _: Ledger) -> None:
     """Divide noise and sum by the batch size, and then add noise of a mean as if it were that of the sum."""
     add_noise: Callable[[], None] = optimizer.add_noise
 
@@ -85,7 +113,7 @@ def _noise_on_the_mean(optimizer: Any) -> None:
     optimizer.add_noise = broken
 
 
-def _same_noise_again(optimizer: Any) -> None:
+def _same_noise_again(optimizer: Any, _: Ledger) -> None:
     """Start the noise generator from the same state at every step."""
     add_noise: Callable[[], None] = optimizer.add_noise
 
@@ -97,7 +125,7 @@ def _same_noise_again(optimizer: Any) -> None:
     optimizer.add_noise = broken
 
 
-def _drawn_batch_size(optimizer: Any) -> None:
+def _drawn_batch_size(optimizer: Any, _: Ledger) -> None:
     """Divide by the size of the batch that was drawn, which reveals whether somebody was in it."""
     scale_grad: Callable[[], None] = optimizer.scale_grad
     clip: Callable[[], None] = optimizer.clip_and_accumulate
@@ -131,6 +159,7 @@ BUGS = (
     Bug(name="a denominator that is the drawn batch size", plant=_drawn_batch_size),
     Bug(name="rate reported at half", ledger=_HalfTheRate),
     Bug(name="one step in ten missing", ledger=_EveryTenthMissing),
+    Bug(name="written after the update", plant=_write_after_the_update, ledger=_WrittenLater),
     Bug(name="rounding down", ledger=_RoundedDown),
 )
 
