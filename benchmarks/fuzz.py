@@ -1,12 +1,12 @@
 """A fuzzer over the whole public face: random calls of the library, the command line, the ledger's reader, the report.
 
-    python -m benchmarks.fuzz [--cases 20000] [--seed 0] [--only KIND] [--case N] [--seconds S]
+    python -m benchmarks.fuzz [--cases 20000] [--seed 0] [--only KIND] [--case N] [--seconds S] [-o FILE]
 
 Whatever is passed, the outcome must be a value that keeps its contract (no NaN, no negative epsilon, no share above
 everyone, no fall with a further step), or one line ``name=value: expected ...``. Any other exception, a warning, a
 traceback, another exit code and more than 5 s of processor time are findings; each is printed with the command that
 repeats it. Cheap calls are frequent and dear ones rare, so that a million cases take about an hour on one core.
-Prints and writes results/fuzz.json; exit code 1 on any finding.
+Prints and writes results/fuzz.json, unless that is of more cases; exit code 1 on any finding.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks import fuzz_commands, fuzz_ledgers, fuzz_library
 from benchmarks.fuzz_judge import judged
 from benchmarks.fuzz_values import Values
 from benchmarks.machine import description
+from benchmarks.results import add_output, write_result
 
 RESULT = Path(__file__).parents[1] / "results" / "fuzz.json"
 KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
@@ -104,6 +105,7 @@ def main() -> int:
     parser.add_argument("--only", choices=NAMES, help="only calls of this kind")
     parser.add_argument("--case", type=int, help="repeat this case and write nothing")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after this time")
+    add_output(parser, RESULT)
     options = parser.parse_args()
     if options.case is not None:
         found = fuzz(range(options.case, options.case + 1), options.seed, options.only)
@@ -113,8 +115,8 @@ def main() -> int:
     print(json.dumps({key: found[key] for key in ("cases", "by_kind", "processor_seconds")}, indent=2))
     print(f"{found['cases']} cases, {len(found['findings'])} findings")
     if options.only is None:
-        RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text(json.dumps({"machine": description(), "seed": options.seed, **found}, indent=2) + "\n")
+        report = {"machine": description(), "seed": options.seed, **found}
+        write_result(report, RESULT, lambda result: (result["cases"],), options.output)
     return int(bool(found["findings"]))
 
 
