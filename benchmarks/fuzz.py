@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fuzz_commands, fuzz_ledgers, fuzz_library
+from benchmarks import fuzz_commands, fuzz_declared, fuzz_ledgers, fuzz_library, fuzz_locales, fuzz_mechanisms
 from benchmarks.fuzz_judge import judged
 from benchmarks.fuzz_values import Values
 from benchmarks.machine import description
@@ -44,6 +44,12 @@ KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
     "ledger_claims": (0.4, fuzz_ledgers.ledger_claims, False),
     "accounted": (0.3, fuzz_ledgers.accounted, False),
     "chosen_run": (0.05, fuzz_ledgers.chosen_run, False),
+    "posterior": (2, fuzz_mechanisms.posterior, False),
+    "subsampled": (2, fuzz_mechanisms.subsampled, False),
+    "events": (0.3, fuzz_mechanisms.events, False),
+    "beside_the_oracle": (0.2, fuzz_mechanisms.beside_the_oracle, False),
+    "declared_ledger": (0.1, fuzz_declared.declared_ledger, False),
+    "composition": (0.05, fuzz_declared.composition, False),
     "command": (0.3, fuzz_commands.command, True),
     "worst_case": (0.1, fuzz_library.worst_case, False),
     "attack_risk": (0.05, fuzz_library.attack_risk, False),
@@ -51,7 +57,7 @@ KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
     "report": (0.01, fuzz_ledgers.report, True),
 }
 """Name, how often it comes, the function, and whether it needs a folder."""
-QUESTIONS = {"worst_case": 2, "calibration": 6}
+QUESTIONS = {"worst_case": 2, "calibration": 6, "events": 2, "declared_ledger": 2, "composition": 5, "command": 2}
 """How many worst cases a case of some kinds computes: a calibration tries several noises."""
 NAMES = tuple(KINDS)
 _ENDS = np.cumsum([weight for weight, _, _ in KINDS.values()])
@@ -76,7 +82,8 @@ def fuzz(cases: range, seed: int, only: str | None = None, seconds: float = floa
     taken: Counter[str] = Counter()
     findings: list[dict[str, Any]] = []
     begin, done = time.monotonic(), 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, fuzz_locales.installed(Path(folder) / "locales") as built:
+        fuzz_locales.EFFECTIVE.clear()
         for number in cases:
             started = time.process_time()
             kind, outcome, finding = run_case(seed, number, Path(folder), only)
@@ -93,6 +100,7 @@ def fuzz(cases: range, seed: int, only: str | None = None, seconds: float = floa
         "cases": done,
         "by_kind": {name: dict(sorted(count.items())) for name, count in counts.items() if count},
         "processor_seconds": {name: round(value, 1) for name, value in taken.items()},
+        "locales": {"built": built, "in_effect": dict(sorted(fuzz_locales.EFFECTIVE.items()))},
         "findings": findings,
     }
 
@@ -112,7 +120,7 @@ def main() -> int:
         print(json.dumps(found, indent=2))
         return int(bool(found["findings"]))
     found = fuzz(range(options.cases), options.seed, options.only, options.seconds)
-    print(json.dumps({key: found[key] for key in ("cases", "by_kind", "processor_seconds")}, indent=2))
+    print(json.dumps({key: found[key] for key in ("cases", "by_kind", "processor_seconds", "locales")}, indent=2))
     print(f"{found['cases']} cases, {len(found['findings'])} findings")
     if options.only is None:
         report = {"machine": description(), "seed": options.seed, **found}
