@@ -1,6 +1,7 @@
 """Faults of the machine while a ledger is hard at work: in the ledger is always at least what was released.
 
     python -m benchmarks.faults_under_load [--steps 100000] [--writers 8] [--cycles 500] [--rounds 50] [--folder DIR]
+                                           [-o FILE]
 
 - **long**: one ledger with ``--steps`` steps (a million by option); files and memory must stay below 500 bytes a step.
 - **kills**: ``--writers`` processes write a ledger each, all at once; ``--cycles`` times one is killed at a random
@@ -9,13 +10,12 @@
 - **clock**: the clock goes back and forth by up to a century; the ledger must open, verify and report.
 - **memory**: memory is taken away in the middle of steps, folds and claims.
 
-Prints and writes results/faults_under_load.json; exit code 1 on any failure.
+Prints and writes results/faults_under_load.json, unless that is of a larger run; exit code 1 on any failure.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import description
+from benchmarks.results import add_output, write_result
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -120,6 +121,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="where ledgers are written: a disk, or memory, where a sync takes no time")
+    add_output(parser, RESULT)
     options = parser.parse_args()
     parts: dict[str, Callable[[Path], tuple[Any, list[str]]]] = {
         "long": lambda folder: long_run(folder, options.steps),
@@ -128,7 +130,10 @@ def main() -> int:
         "clock": lambda folder: clock(folder, options.rounds),
         "memory": lambda folder: memory(folder, options.rounds, options.seed),
     }
-    report: dict[str, Any] = {"machine": description(), "settings": vars(options)}
+    report: dict[str, Any] = {
+        "machine": description(),
+        "settings": {name: value for name, value in vars(options).items() if name != "output"},
+    }
     failed = 0
     for name, part in parts.items():
         begin = time.perf_counter()
@@ -140,8 +145,12 @@ def main() -> int:
         print(f"{name}: {len(failures)} failures, {seconds} seconds", flush=True)
         for line in failures:
             print(f"  FAILED {line}", flush=True)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=2) + "\n")
+    write_result(
+        report,
+        RESULT,
+        lambda result: tuple(result["settings"][name] for name in ("steps", "writers", "cycles", "rounds")),
+        options.output,
+    )
     return int(failed > 0)
 
 

@@ -1,12 +1,12 @@
 """A fuzzer over the whole public face: random calls of the library, the command line, the ledger's reader, the report.
 
-    python -m benchmarks.fuzz [--cases 20000] [--seed 0] [--only KIND] [--case N] [--seconds S]
+    python -m benchmarks.fuzz [--cases 20000] [--seed 0] [--only KIND] [--case N] [--seconds S] [-o FILE]
 
 Whatever is passed, the outcome must be a value that keeps its contract (no NaN, no negative epsilon, no share above
 everyone, no fall with a further step), or one line ``name=value: expected ...``. Any other exception, a warning, a
 traceback, another exit code and more than 5 s of processor time are findings; each is printed with the command that
 repeats it. Cheap calls are frequent and dear ones rare, so that a million cases take about an hour on one core.
-Prints and writes results/fuzz.json; exit code 1 on any finding.
+Prints and writes results/fuzz.json, unless that is of more cases; exit code 1 on any finding.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import fuzz_commands, fuzz_ledgers, fuzz_library
+from benchmarks import fuzz_commands, fuzz_declared, fuzz_ledgers, fuzz_library, fuzz_locales, fuzz_mechanisms
 from benchmarks.fuzz_judge import judged
 from benchmarks.fuzz_values import Values
 from benchmarks.machine import description
+from benchmarks.results import add_output, write_result
 
 RESULT = Path(__file__).parents[1] / "results" / "fuzz.json"
 KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
@@ -43,6 +44,12 @@ KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
     "ledger_claims": (0.4, fuzz_ledgers.ledger_claims, False),
     "accounted": (0.3, fuzz_ledgers.accounted, False),
     "chosen_run": (0.05, fuzz_ledgers.chosen_run, False),
+    "posterior": (2, fuzz_mechanisms.posterior, False),
+    "subsampled": (2, fuzz_mechanisms.subsampled, False),
+    "events": (0.3, fuzz_mechanisms.events, False),
+    "beside_the_oracle": (0.2, fuzz_mechanisms.beside_the_oracle, False),
+    "declared_ledger": (0.1, fuzz_declared.declared_ledger, False),
+    "composition": (0.05, fuzz_declared.composition, False),
     "command": (0.3, fuzz_commands.command, True),
     "worst_case": (0.1, fuzz_library.worst_case, False),
     "attack_risk": (0.05, fuzz_library.attack_risk, False),
@@ -50,7 +57,7 @@ KINDS: dict[str, tuple[float, Callable[..., Any], bool]] = {
     "report": (0.01, fuzz_ledgers.report, True),
 }
 """Name, how often it comes, the function, and whether it needs a folder."""
-QUESTIONS = {"worst_case": 2, "calibration": 6}
+QUESTIONS = {"worst_case": 2, "calibration": 6, "events": 2, "declared_ledger": 2, "composition": 5, "command": 2}
 """How many worst cases a case of some kinds computes: a calibration tries several noises."""
 NAMES = tuple(KINDS)
 _ENDS = np.cumsum([weight for weight, _, _ in KINDS.values()])
@@ -75,7 +82,8 @@ def fuzz(cases: range, seed: int, only: str | None = None, seconds: float = floa
     taken: Counter[str] = Counter()
     findings: list[dict[str, Any]] = []
     begin, done = time.monotonic(), 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, fuzz_locales.installed(Path(folder) / "locales") as built:
+        fuzz_locales.EFFECTIVE.clear()
         for number in cases:
             started = time.process_time()
             kind, outcome, finding = run_case(seed, number, Path(folder), only)
@@ -92,6 +100,7 @@ def fuzz(cases: range, seed: int, only: str | None = None, seconds: float = floa
         "cases": done,
         "by_kind": {name: dict(sorted(count.items())) for name, count in counts.items() if count},
         "processor_seconds": {name: round(value, 1) for name, value in taken.items()},
+        "locales": {"built": built, "in_effect": dict(sorted(fuzz_locales.EFFECTIVE.items()))},
         "findings": findings,
     }
 
@@ -104,17 +113,18 @@ def main() -> int:
     parser.add_argument("--only", choices=NAMES, help="only calls of this kind")
     parser.add_argument("--case", type=int, help="repeat this case and write nothing")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after this time")
+    add_output(parser, RESULT)
     options = parser.parse_args()
     if options.case is not None:
         found = fuzz(range(options.case, options.case + 1), options.seed, options.only)
         print(json.dumps(found, indent=2))
         return int(bool(found["findings"]))
     found = fuzz(range(options.cases), options.seed, options.only, options.seconds)
-    print(json.dumps({key: found[key] for key in ("cases", "by_kind", "processor_seconds")}, indent=2))
+    print(json.dumps({key: found[key] for key in ("cases", "by_kind", "processor_seconds", "locales")}, indent=2))
     print(f"{found['cases']} cases, {len(found['findings'])} findings")
     if options.only is None:
-        RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text(json.dumps({"machine": description(), "seed": options.seed, **found}, indent=2) + "\n")
+        report = {"machine": description(), "seed": options.seed, **found}
+        write_result(report, RESULT, lambda result: (result["cases"],), options.output)
     return int(bool(found["findings"]))
 
 

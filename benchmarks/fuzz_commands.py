@@ -14,6 +14,7 @@ import numpy as np
 from bayesdp import Ledger
 from benchmarks.fuzz_judge import require
 from benchmarks.fuzz_ledgers import RECORDS, folder_of_case, random_ledger, random_step
+from benchmarks.fuzz_locales import EFFECTIVE
 from benchmarks.fuzz_values import Values
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -40,9 +41,10 @@ NUMBERS = (
     "é",
 )
 ZONES = ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Kiritimati", "nowhere", "", "XXX-25")
-LOCALES = ("C", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8", "ar_EG.UTF-8", "POSIX", "")
+LOCALES = ("C", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8", "ar_EG.UTF-8", "POSIX", "", "nowhere")
 PLAIN = {"noise-multiplier": "2", "noise-std": "2", "sample-rate": "0.1", "steps": "10", "delta": "1e-5", "clip": "1"}
 PLAIN |= {"target-epsilon": "3", "gamma": "0.01", "shares": ".5,.9", "rows": "2", "looks": "3", "planned-steps": "9"}
+PLAIN |= {"title": "<script>x</script>"}
 COMMANDS: dict[str, tuple[str, ...]] = {
     "epsilon": ("noise-multiplier", "sample-rate", "steps", "delta"),
     "calibrate": ("target-epsilon", "sample-rate", "steps", "delta"),
@@ -50,8 +52,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "claims": ("delta", "gamma", "shares", "rows", "looks"),
     "show": ("delta",),
     "verify": (),
-    "advise": ("delta",),
+    "advise": ("delta", "gamma"),
     "compose": (),
+    "report": ("delta", "gamma", "title"),
     "no-such-command": (),
 }
 REQUIRED = {"epsilon": 4, "calibrate": 4, "account": 4}
@@ -110,7 +113,10 @@ def _files(name: str, values: Values, folder: Path) -> list[Any]:
     paths = [folder / f"{number}.ledger" for number in range(2 if name == "compose" else 1)]
     for path in paths:
         _write_ledger(values, path)
-    return [*paths, "-o", folder / "both.ledger"] if name == "compose" else [*paths]
+    pages = {"compose": "both.ledger", "report": "report.html", "advise": "advice.html"}
+    if name in pages and (name != "advise" or values.chance(0.3)):
+        return [*paths, "-o", folder / pages[name]]
+    return [*paths]
 
 
 def _write_ledger(values: Values, path: Path) -> None:
@@ -147,6 +153,7 @@ class _Elsewhere:
             locale.setlocale(locale.LC_ALL, "")
         except locale.Error:  # not installed here
             locale.setlocale(locale.LC_ALL, "C")
+        EFFECTIVE[locale.setlocale(locale.LC_CTYPE)] += 1
 
     def __exit__(self, *_: object) -> None:
         os.environ.clear()

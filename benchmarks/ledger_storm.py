@@ -1,17 +1,16 @@
 """A storm of faults over the ledger: writers killed at any instant, files damaged in any way.
 
-    python -m benchmarks.ledger_storm [--kills 200] [--mutations 1000] [--seed 0] [--keep FOLDER]
+    python -m benchmarks.ledger_storm [--kills 200] [--mutations 1000] [--seed 0] [--keep FOLDER] [-o FILE]
 
 After every kill the ledger must open with all steps that were released, and at most the one that was being written.
 Every damaged ledger must be refused in one line, or say exactly what it said before; never less, never something else.
-Prints and writes results/ledger_storm.json; exit code 1 on any failure. ``--keep``: where damaged files that were
-neither refused nor harmless are copied to.
+Prints and writes results/ledger_storm.json, unless that is of a larger run; exit code 1 on any failure. ``--keep``:
+where damaged files that were neither refused nor harmless are copied to.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import description
+from benchmarks.results import add_output, write_result
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--mutations", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path)
+    add_output(parser, RESULT)
     options = parser.parse_args()
     settings = {"kills": options.kills, "mutations": options.mutations, "seed": options.seed}
     settings |= {"audit_records": RECORDS, "steps_of_damaged_ledgers": STEPS}
@@ -58,8 +59,12 @@ def main() -> int:
             print(f"  {line}: {count}")
         for line in outcome.failures:
             print(f"  FAILED {line}")
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(report, indent=2) + "\n")
+    write_result(
+        report,
+        RESULT,
+        lambda result: tuple(result["settings"][name] for name in ("kills", "mutations")),
+        options.output,
+    )
     return int(failures > 0)
 
 

@@ -1,6 +1,8 @@
 """A few fuzzed calls of everything; ``python -m benchmarks.fuzz`` makes as many as you like."""
 
 import math
+import os
+import shutil
 import warnings
 from decimal import Decimal
 
@@ -40,6 +42,22 @@ def test_every_kind_of_call_gives_values_and_refusals(kind, tmp_path):
 def test_a_case_depends_on_seed_and_number_alone(tmp_path):
     once, again = ([run_case(3, number, tmp_path) for number in range(40)] for _ in range(2))
     assert once == again
+
+
+def far_posterior(with_record, without):
+    """The cost of a law whose covariance is that many times larger than that of the law without the record."""
+    covariance = np.array([[[2.0, 1.0], [1.0, 2.0]]])
+    laws = [bayesdp.GaussianLaws([[0.0, 0.0]], factor * covariance) for factor in (with_record, without)]
+    return bayesdp.UnequalGaussians(without=laws[1]).log_moment(laws[0], [1])
+
+
+@pytest.mark.skipif(shutil.which("localedef") is None, reason="nothing to build locales with")
+def test_some_commands_run_where_decimals_have_commas():
+    found = fuzz(range(40), seed=4, only="command")
+    assert found["findings"] == []
+    assert set(found["locales"]["in_effect"]) >= {"C", *found["locales"]["built"]}
+    assert sum(found["locales"]["in_effect"].values()) == 40
+    assert "LOCPATH" not in os.environ
 
 
 def _warns():
@@ -98,6 +116,11 @@ def test_the_judge_lets_refusals_pass():
         (lambda: bayesdp.SubsampledGaussian().log_moment(np.array(["1e4000"], np.longdouble), [1]), "exposure="),
         (lambda: Ledger(data="x" * 500).then(Ledger(data="y" * 500)), "data='yyyyy"),
         (lambda: gaussian_delta([], [1, 2, 3]), "epsilon.shape=(3,)"),
+        (lambda: bayesdp.to_dp_event(3), "history=3"),
+        (lambda: bayesdp.worst_case_of(None), "history=None"),
+        (lambda: bayesdp.GaussianLaws(np.zeros((1, 1, 1)), [1.0]), "mean.shape=(1, 1, 1)"),
+        (lambda: bayesdp.Budget(epsilon=1e308), "epsilon=1e+308"),
+        (lambda: far_posterior(1e300, 1e-300), "exposure="),
     ],
 )
 def test_what_was_found_is_refused_in_one_line(call, name):

@@ -323,7 +323,9 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
     Steps follow one another, and the costs of each audit record add up; the ledgers themselves are not changed. The
     result is a new file at ``path``, or in memory, to which no further step can be added. Audit records are matched by
     their ids, in any order. Without ids, or if the ids differ, only the worst case remains, and ``notes`` says so.
-    Norms that were kept as given stay in the ledgers of the runs.
+    Norms that were kept as given stay in the ledgers of the runs. Ex-post figures use the orders that were declared
+    with the run that was begun first, because they must be fixed before the first step of all; runs that were begun in
+    the same second should be given in the order in which they took place.
 
     Raises:
         InvalidInputError: For fewer than two ledgers, and for runs on data of different names: these may be different

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
+from bayesdp.attack import coverage
 from bayesdp.attack import coverage_promises as promises
 from bayesdp.attack.coverage import attack
 from bayesdp.attack.lab import AttackOptions
@@ -21,10 +22,27 @@ def test_everybody_has_the_law_of_the_people_who_are_drawn(population):
 
 def test_no_claim_is_too_small_more_often_than_it_may():
     findings = list(attack(AttackOptions(small=True)))
-    assert len(findings) == 7 * len(POPULATIONS) + 8
+    assert len(findings) == 9 * len(POPULATIONS) + 8
     assert [finding.line() for finding in findings if not finding.stands] == []
     for promise in ("everyone, with a plan", "everyone, with a budget"):
         assert {finding.claimed for finding in findings if finding.claim == promise} == {promises.PROMISED_DELTA}
+
+
+def test_figures_are_judged_as_they_are_printed(monkeypatch):
+    """A capped figure is the guarantee for everyone: it is not judged by the person's own; all others are."""
+    monkeypatch.setattr(coverage, "POPULATIONS", POPULATIONS[2:])
+    attackers = {finding.claim: finding.attacker for finding in attack(AttackOptions(small=True))}
+    assert "judged in 12 of 12" in attackers["a member, with 80%"]
+    assert "judged in 12 of 12" in attackers["90% of people, ex-post, before the cap"]
+    rng = np.random.default_rng([0, 0])
+    population = POPULATIONS[2]
+    capped = 0
+    for _ in range(12):
+        claims = population.ledger(population.norms(rng, 80)).claims(1e-5, 0.05, (0.9,))
+        population.norms(rng, 1, member=True)
+        capped += claims.share(0.9).ex_post.own_epsilon is not None
+    assert 0 < capped < 12
+    assert f"judged in {12 - capped} of 12" in attackers["90% of people, ex-post, as printed"]
 
 
 def test_the_average_of_fixed_norms_has_the_figure_that_is_judged():

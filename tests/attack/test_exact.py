@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import norm
 
 from bayesdp import Gate
-from bayesdp.attack import exact, exact_events, exact_subjects, exact_traps
+from bayesdp.attack import exact, exact_events, exact_printed, exact_subjects, exact_traps
 from bayesdp.attack.loss_walks import worst_delta, worst_steering_delta
 from bayesdp.profiles import gaussian_delta
 from traps import TRAPS, true_delta
@@ -86,6 +86,20 @@ def test_what_is_no_bound_breaks(subject, times):
         assert not finding.stands
         assert finding.as_expected
         assert finding.bound > times * finding.claimed
+
+
+def test_the_smaller_of_two_figures_holds_at_the_sum_of_their_deltas_and_not_at_one():
+    together = exact_printed.subjects(small=True, at_one_delta=False)
+    alone = exact_printed.subjects(small=True, at_one_delta=True)
+    assert [subject.directions for subject in together] == [("record out",), ("record out",), ("record in",)]
+    assert ["left out" in subject.claim for subject in together] == [False, True, False]
+    for standing, trap in zip(together, alone, strict=True):
+        assert standing.delta == 2 * trap.delta
+        [whole], [half] = exact.best_strategy(standing), exact.best_strategy(trap)
+        assert whole.bound == half.bound
+        assert whole.stands
+        assert not half.stands
+        assert half.bound > 1.15 * half.claimed, half.line()
 
 
 def test_one_draw_and_the_best_of_ten_break():

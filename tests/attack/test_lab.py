@@ -20,7 +20,7 @@ FINDING = Finding(subject="s", attacker="a", claim="c", kind="proved", claimed=1
 BROKEN = Finding(
     subject="t | u", attacker="b", claim="d", kind="estimate", claimed=1.0, bound=2.0, unit="epsilon", confidence=0.999
 )
-DETECTION = Detection(bug="b", attacker="a", level=0.01, caught=9, trials=10, false_alarms=0, right_trials=20)
+DETECTION = Detection(bug="b", attacker="a", level=0.01, caught=9, trials=10, false_alarms=0, right_trials=400)
 RANKING = Ranking(subject="members", attacker="a", figure="estimate", records=9, correlation=0.5, low=0.1, high=0.8)
 
 
@@ -64,7 +64,7 @@ def test_tables(tmp_path):
     shown = tables(read(tmp_path))
     assert "| s | c | proved | delta 1e-05 | 4e-06 | a | stands |" in shown
     assert "| t / u | d | estimate | epsilon 1 | 2 | b (0.999 confidence) | **broken: not as expected** |" in shown
-    assert "| b | a | 9 of 10 | 0 of 20 (stated: 0.01) |" in shown
+    assert "| b | a | 9 of 10 | 0 of 400, at most 0.0092 (stated: 0.01) |" in shown
     assert "| estimate | 9 members | a | 0.50 | 0.10 to 0.80 | agrees |" in shown
     with pytest.raises(ValueError, match="unpack"):
         page_with_tables("no place", {})

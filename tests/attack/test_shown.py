@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bayesdp.attack import ATTACKS
+from bayesdp.attack.replay import BUGS
 
 RESULTS = Path(__file__).parents[2] / "results"
 PLANTED = (
@@ -41,13 +42,27 @@ def test_the_accountant_as_published_visibly_fails(name):
     assert any(finding["bound"] > 1.5 * finding["claimed"] for finding in findings)
 
 
+def assert_caught(detection):
+    assert detection["power"][0] > 0.5  # the lower end of a 95 % interval
+    assert detection["trials"] >= 6
+    assert detection["right_trials"] >= 6
+    if detection["exact"]:
+        assert detection["false_alarms"] == 0
+    else:
+        assert detection["false_alarm_rate"][1] <= detection["level"] <= 0.01  # the upper end
+
+
+def test_each_bug_that_is_planted_into_a_replay_is_caught():
+    detections = kept("attack/replay")["detections"]
+    assert [detection["bug"] for detection in detections] == [bug.name for bug in BUGS]
+    for detection in detections:
+        assert_caught(detection)
+
+
 @pytest.mark.parametrize("bug", PLANTED)
 def test_each_planted_bug_is_caught_at_a_false_alarm_rate_that_was_measured(bug):
     [detection] = [detection for detection in kept("attack/power")["detections"] if detection["bug"] == bug]
-    assert detection["power"][0] > 0.5  # the lower end of a 95 % interval
-    assert detection["false_alarm_rate"][0] <= detection["level"]
-    assert detection["trials"] >= 6
-    assert detection["right_trials"] >= 6
+    assert_caught(detection)
 
 
 @pytest.mark.parametrize("recipe", ["digits", "mnist"])

@@ -2,6 +2,7 @@
 
 import math
 import sqlite3
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from bayesdp import Ledger, LedgerError, Plan, compose
 from bayesdp.claims.ex_post import hockey_stick_epsilons
 from bayesdp.claims.order_layout import laid_out
+from bayesdp.ledger import settings
 from bayesdp.mechanisms.log_moments import log_moments
-from bayesdp.mechanisms.order_mixture import WIDE_OUT, OrderMixture
+from bayesdp.mechanisms.order_mixture import WIDE_IN, WIDE_OUT, OrderMixture
 from bayesdp.profiles.conversion import record_epsilons
 
 DELTA = 1e-5
@@ -93,23 +95,53 @@ def test_without_a_plan_they_are_the_same_for_every_run():
     assert Ledger().mixture == WIDE_OUT
 
 
-def test_runs_with_different_plans_compose():
-    """Costs along runs with other orders are known at their ends, and the wide mixture serves all."""
-    plans = [PLAN, Plan(steps=10, **STEP), None]
+def begun(monkeypatch, second, plan):
+    """A ledger that is begun at this second of a day."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2026, 1, 1, 0, 0, second, tzinfo=tz)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(settings, "datetime", Clock)
+        return Ledger(plan=plan, audit_ids=[0])
+
+
+def test_the_orders_of_the_run_that_was_begun_first_serve_all(monkeypatch):
+    """No others were fixed before the first step of all; the order in which ledgers are given changes nothing."""
+    early, late, wide = (
+        begun(monkeypatch, second, plan) for second, plan in ((1, PLAN), (2, Plan(steps=10, **STEP)), (3, None))
+    )
+    orders = (early.mixture, early.mixture_in)
+    assert orders != (late.mixture, late.mixture_in)
+    for whole in (early.then(wide), compose([wide, late, early]), late.then(wide.then(early)), wide.then(early, late)):
+        assert (whole.mixture, whole.mixture_in) == orders
+    assert late.then(wide).mixture == late.mixture
+    before_any_plan = begun(monkeypatch, 0, None).then(early)
+    assert (before_any_plan.mixture, before_any_plan.mixture_in) == (WIDE_OUT, WIDE_IN)
+    unsampled, sampled = Ledger(plan=Plan(steps=2, noise_std=6.0, sample_rate=1.0, clip=1.0)), Ledger()
+    sampled.step(**STEP)
+    assert math.isfinite(unsampled.then(sampled).claims().anytime.epsilon)  # orders that are not whole
+
+
+@pytest.mark.parametrize("plans", [(PLAN, Plan(steps=10, **STEP), None), (None, PLAN, PLAN)])
+def test_runs_with_different_plans_compose(plans):
+    """Costs along runs with other orders are known at their ends."""
     ids = list(range(20))
     ledgers = [Ledger(plan=plan, audit_ids=ids) for plan in plans]
     for ledger in ledgers:
         for _ in range(10):
             ledger.step(**STEP, audit=np.linspace(0.1, 1, 20))
     whole = compose(ledgers)
-    assert whole.mixture == WIDE_OUT
-    alone = Ledger(audit_ids=ids)
+    assert whole.mixture == ledgers[0].mixture
+    alone = Ledger(plan=plans[0], audit_ids=ids)
     for _ in range(30):
         alone.step(**STEP, audit=np.linspace(0.1, 1, 20))
     assert whole.claims().share(0.5).ex_post.epsilon == pytest.approx(alone.claims().share(0.5).ex_post.epsilon)
     points, costs = whole.snapshots()
     assert {10, 20} <= set(points)
-    exact = alone.mixture_costs(WIDE_OUT) / 30
+    exact = alone.mixture_costs(whole.mixture) / 30
     for point, at in zip(points, costs, strict=True):
         assert (at >= exact * point * (1 - 1e-9)).all()
         assert (at <= exact * point * 1.02).all()

@@ -48,6 +48,7 @@ def jax_run(*, steps=40, privatizer=None, ledger=None):
         places = batch_selection.pad_to_multiple_of(drawn, PADDING)
         batch = jnp.asarray(X[places], jnp.float64), jnp.asarray(Y[places], jnp.float64), jnp.asarray(places == -1)
         after, later, noisy = watched_step(params, state, *batch)
+        recorded = ledger.steps  # when the update becomes known, before anything else is done
         added = []
         for row, target in zip(*AUDIT, strict=True):
             x, y, padding = (np.array(part) for part in batch)
@@ -60,7 +61,7 @@ def jax_run(*, steps=40, privatizer=None, ledger=None):
                 repeated=flat(plain_step(params, state, *batch)[2]),
                 with_record=np.array(added),
                 other_noise=flat(plain_step(params, _with_key(state, other), *batch)[2]),
-                recorded=ledger.steps,
+                recorded=recorded,
             )
         )
         params, state = after, later

@@ -2,7 +2,10 @@
 
 The runs are those of ``populations``: the truth is the law of a person's cost for shares, the exact mean of Gaussian
 profiles for the average, and the person's own figure for members. A claim of confidence 1 - gamma may be too small in
-gamma of all runs. What is promised before a run, by a plan, a budget or a gate, is in ``coverage_promises``.
+gamma of all runs. Figures are judged as they are printed: where the guarantee for everyone stands in the place of one,
+it cannot be too small, as long as that guarantee holds, which other attacks are about; it is said in how many runs the
+figure was its own. For shares the figure behind the cap is judged too, in all runs. What is promised before a run,
+by a plan, a budget or a gate, is in ``coverage_promises``.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ SECONDS = 400.0
 LEVEL = 1e-4
 """The probability that one claim that holds as promised is called broken."""
 DELTA, GAMMA, SHARES, MEMBER_SHARES = 1e-5, 0.05, (0.5, 0.9), (0.5, 0.8)
+_ALL_SHARES = tuple(sorted({*SHARES, *MEMBER_SHARES}))
 RUNS, SMALL_RUNS, AUDIT_RECORDS = 2000, 12, 80
+_AVERAGE = "the average, norms fixed beforehand"
 _PUBLISHED = "as published (Student-t, gamma 1e-15)"
 
 
@@ -37,33 +42,41 @@ def attack(options: AttackOptions) -> Iterator[Finding]:
     for number, population in enumerate(POPULATIONS):
         rng = np.random.default_rng([options.seed, number])
         misses = dict.fromkeys([*_promises()], 0)
+        judged = dict.fromkeys([*_promises()], 0)
         norms, weights = population.everybody()
         costs = (norms**2).sum(axis=0) / population.noise**2
         everybody = RecordFigures(population.ledger(norms), DELTA, math.inf).ex_post
         for _ in options.track(range(runs)):
             audit = population.norms(rng, AUDIT_RECORDS)
-            claims = population.ledger(audit).claims(DELTA, GAMMA, SHARES)
+            claims = population.ledger(audit).claims(DELTA, GAMMA, _ALL_SHARES)
             for share in SHARES:
                 claim = claims.share(share).ex_post
-                epsilon = claim.epsilon if claim.own_epsilon is None else claim.own_epsilon
+                capped = claim.own_epsilon is not None
+                epsilon = claim.own_epsilon if claim.own_epsilon is not None else claim.epsilon
                 covered = float(weights[everybody <= epsilon * (1 + 1e-12)].sum())
-                misses[f"{share:.0%} of people, ex-post"] += covered + 1 / STRATA < share
+                missed = covered + 1 / STRATA < share
+                for name, counted in ((_printed(share), not capped), (_behind(share), True)):
+                    judged[name] += counted
+                    misses[name] += counted and missed
             own = population.norms(rng, 1, member=True)
             epsilon = RecordFigures(population.ledger(own), DELTA, math.inf).ex_post_in[0]
             for claim in claims.members:
                 name = f"a member, with {claim.share or 0:.0%}"
                 if name in misses and claim.reason is None and claim.own_epsilon is None:
+                    judged[name] += 1
                     misses[name] += bool(epsilon > claim.epsilon)
             average = claims.average  # with fixed_exposures=True it has the same figure, and is proved
             truth = float(weights @ gaussian_delta(np.sqrt(costs), average.epsilon)) if average.reason is None else 0.0
-            misses["the average, norms fixed beforehand"] += truth > DELTA * (1 + 1e-6)
+            judged[_AVERAGE] += average.reason is None
+            misses[_AVERAGE] += truth > DELTA * (1 + 1e-6)
+            judged[_PUBLISHED] += 1
             misses[_PUBLISHED] += _published_misses(population, audit, weights, costs)
         for claim, promised in _promises().items():
             if options.small and claim == _PUBLISHED:
                 continue  # whether it fails often enough takes more runs
             yield Finding(
                 subject=f"{population.name}, {runs} runs, {AUDIT_RECORDS} audit records",
-                attacker="counting runs in which the claim is too small",
+                attacker=f"counting runs in which the claim is too small, judged in {judged[claim]} of {runs}",
                 claim=claim,
                 kind="model-based" if claim == _PUBLISHED else "ex-post",
                 claimed=promised,
@@ -82,10 +95,17 @@ def attack(options: AttackOptions) -> Iterator[Finding]:
 
 def _promises() -> dict[str, float]:
     """Return how often each claim may be too small."""
-    shares = {f"{share:.0%} of people, ex-post": GAMMA for share in SHARES}
+    shares = {name(share): GAMMA for name in (_printed, _behind) for share in SHARES}
     members = {f"a member, with {share:.0%}": 1 - share for share in MEMBER_SHARES}
-    others = {"the average, norms fixed beforehand": GAMMA, _PUBLISHED: GAMMA}
-    return {**shares, **members, **others}
+    return {**shares, **members, _AVERAGE: GAMMA, _PUBLISHED: GAMMA}
+
+
+def _printed(share: float) -> str:
+    return f"{share:.0%} of people, ex-post, as printed"
+
+
+def _behind(share: float) -> str:
+    return f"{share:.0%} of people, ex-post, before the cap"
 
 
 def _published_misses(population: Population, audit: FloatArray, weights: FloatArray, costs: FloatArray) -> bool:

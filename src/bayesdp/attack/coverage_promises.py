@@ -1,6 +1,8 @@
 """Promises that were declared before a run, from end to end: plan, budget and gate on runs whose law is known.
 
-Each run goes through a real ``Ledger``. Of each output the attacker sees the part along one person's own direction,
+What is claimed, and what a budget or a gate allows, is read from a real ``Ledger``, made once for each run that differs
+in its settings: all runs of a plan share one, runs that spent a budget in the same way too, and each run of a gate has
+its own. Outputs are drawn outside of it. Of each output the attacker sees the part along one person's own direction,
 which is all that depends on the person: N(0, 1) without them, N(exposure, 1) with them if they were drawn. So the
 likelihood ratio of a run is known, and the failure of a claim of epsilon is the mean of (1 - e^(epsilon - loss))_+ over
 runs of a person in the data, or over runs without them with the loss reversed.

@@ -27,7 +27,7 @@ from bayesdp.validation import FloatArray
 Direction = Literal["record in", "record out"]
 BOTH: tuple[Direction, ...] = ("record in", "record out")
 Counts = tuple[int, ...]
-_LOST = 4e-3  # of epsilon at most, by rounding losses down
+LOST = 4e-3  # of epsilon at most, by rounding losses down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def planned(rate: float, exposure: float, steps: int, *, quieter: bool = True, d
         choices=choices,
         epsilon_of=lambda counts: claim.epsilon,
         delta=delta,
-        spacing=_LOST / steps,
+        spacing=LOST / steps,
     )
 
 
@@ -135,7 +135,7 @@ def anytime(menu: tuple[StepKind, ...], steps: int, delta: float = 1e-5) -> Subj
         choices=choices,
         epsilon_of=epsilon_of,
         delta=delta,
-        spacing=_LOST / steps,
+        spacing=LOST / steps,
         note="the anytime figure pays for every stopping time and every choice, not for this menu only",
     )
 
@@ -174,7 +174,7 @@ def budget(menu: tuple[StepKind, ...], most: int, epsilon: float = 1.0, delta: f
         choices=choices,
         epsilon_of=cache(epsilon_of),
         delta=delta,
-        spacing=_LOST / most,
+        spacing=LOST / most,
     )
 
 
@@ -195,7 +195,7 @@ def left_out(menu: tuple[StepKind, ...], steps: int, form: Form = "hockey-stick"
         choices=choices,
         epsilon_of=epsilon_of,
         delta=delta,
-        spacing=_LOST / steps,
+        spacing=LOST / steps,
         failure=hockey_stick if form == "hockey-stick" else exceeds,
         directions=("record out",),
     )
@@ -218,7 +218,7 @@ def member(menu: tuple[StepKind, ...], steps: int, delta: float = 1e-4) -> Subje
         choices=choices,
         epsilon_of=epsilon_of,
         delta=delta,
-        spacing=_LOST / steps,
+        spacing=LOST / steps,
         directions=("record in",),
     )
 
@@ -257,5 +257,5 @@ def enforced(
         choices=choices,
         epsilon_of=lambda chosen: claim.epsilon,
         delta=delta,
-        spacing=_LOST / steps,
+        spacing=LOST / steps,
     )

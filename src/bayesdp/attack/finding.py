@@ -86,6 +86,8 @@ class Detection:
         trials: How many broken copies were attacked, each with fresh random numbers.
         false_alarms: How often it was raised in ``right_trials`` on the right mechanism.
         right_trials: How often the right mechanism was attacked.
+        exact: Whether the attacker computes and does not sample: then no false alarm is possible, so none is counted as
+            luck, and ``level`` says nothing.
     """
 
     bug: str
@@ -95,6 +97,7 @@ class Detection:
     trials: int
     false_alarms: int
     right_trials: int
+    exact: bool = False
     note: str = ""
 
     @property
@@ -109,14 +112,23 @@ class Detection:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the bug is surely caught more often than not, and false alarms are not surely above the level."""
-        return self.power[0] > 0.5 and self.false_alarm_rate[0] <= self.level
+        """Whether the bug is surely caught more often than not, and false alarms are surely as rare as stated."""
+        rare = not self.false_alarms if self.exact else self.false_alarm_rate[1] <= self.level
+        return self.power[0] > 0.5 and rare
 
     def line(self) -> str:
         """Return the detection as one line of text."""
+        verdict = "caught" if self.as_expected else "MISSED"
+        return f"{verdict}: {self.bug}: {self.caught} of {self.trials} by {self.attacker}; {self.right()}"
+
+    def right(self) -> str:
+        """Return in words what happened on the right mechanism."""
+        if self.exact:
+            stood = self.right_trials - self.false_alarms
+            return f"exact: no false alarm is possible, and {stood} of {self.right_trials} right copies stood"
         return (
-            f"{'caught' if self.as_expected else 'MISSED'}: {self.bug}: {self.caught} of {self.trials} by "
-            f"{self.attacker}; false alarms {self.false_alarms} of {self.right_trials}, stated rate {self.level:g}"
+            f"false alarms {self.false_alarms} of {self.right_trials}, a rate of at most "
+            f"{self.false_alarm_rate[1]:.2g}; stated rate {self.level:g}"
         )
 
     def to_dict(self) -> dict[str, Any]:

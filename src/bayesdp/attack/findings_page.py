@@ -72,7 +72,17 @@ def _detection(detection: dict[str, Any]) -> tuple[str, ...]:
         detection["bug"],
         detection["attacker"],
         f"{detection['caught']} of {detection['trials']}",
-        f"{detection['false_alarms']} of {detection['right_trials']} (stated: {detection['level']:g})",
+        _right(detection),
+    )
+
+
+def _right(detection: dict[str, Any]) -> str:
+    if detection["exact"]:
+        stood = detection["right_trials"] - detection["false_alarms"]
+        return f"exact: none is possible; {stood} of {detection['right_trials']} right copies stood"
+    return (
+        f"{detection['false_alarms']} of {detection['right_trials']}, at most {detection['false_alarm_rate'][1]:.2g} "
+        f"(stated: {detection['level']:g})"
     )
 
 

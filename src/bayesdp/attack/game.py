@@ -85,6 +85,7 @@ def play(rng: np.random.Generator, training: SmallTraining, target: Target, word
 def single_run(rng: np.random.Generator, noise: float, canaries: int, delta: float = 1e-7) -> Iterator[Finding]:
     """Yield what one run shows in which each of many canaries is in with probability 1/2.
 
+    No model is trained: what is released is a Gaussian vector, at the noise and the steps of the ledger.
     Canary i contributes the clip bound along coordinate i, at every one of four steps without sampling. Its score is
     the sum of the released coordinates, the best there is. The theorem pays 2 ``delta`` for every canary, so delta must
     be far below one over their number.

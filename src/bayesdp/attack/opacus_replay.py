@@ -23,14 +23,14 @@ from bayesdp.validation import FloatArray
 
 RECORDS, FEATURES, CLASSES = 200, 12, 3
 BATCH, CLIP, NOISE_MULTIPLIER = 20, 2.0, 1.0
-Plant = Callable[[Any], None]
-"""Breaks an optimizer of Opacus, after it was made."""
+Plant = Callable[[Any, Ledger], None]
+"""Breaks an optimizer of Opacus, after it was made, or how it and the ledger work together."""
 
 
 class _Engine:
     """One private optimizer on the same data and settings, and what it hands to the optimizer inside it."""
 
-    def __init__(self, mode: str, seed: int, plant: Plant | None) -> None:
+    def __init__(self, mode: str, seed: int, ledger: Ledger, plant: Plant | None) -> None:
         torch.random.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         model = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES)).double()
         generator = torch.Generator().manual_seed(seed + 1)
@@ -58,16 +58,22 @@ class _Engine:
         else:
             (self.model, self.optimizer, self.loader), self.loss = made, nn.CrossEntropyLoss()
         if plant is not None:
-            plant(self.optimizer)
+            plant(self.optimizer, ledger)
+        self.ledger = ledger
         self.given: FloatArray = np.zeros(0)
+        self.recorded = 0
 
     def listen(self) -> None:
-        """Keep what the inner optimizer is given, in units of the sum, whenever it is about to update."""
+        """Keep what the inner optimizer is given, in units of the sum, whenever it is about to update.
+
+        And how many steps the ledger has then: a step that is written a moment later counts as not recorded.
+        """
         self.optimizer.original_optimizer.register_step_pre_hook(self._keep)
 
     def _keep(self, *_: Any) -> None:
         flat = torch.cat([parameter.grad.reshape(-1) for parameter in self.optimizer.params])
         self.given = (flat * self.optimizer.expected_batch_size).numpy().copy()
+        self.recorded = self.ledger.steps
 
     def step(self, rows: torch.Tensor, classes: torch.Tensor) -> None:
         """Take one step as a user's loop does."""
@@ -91,8 +97,8 @@ def opacus_run(
     ``mode``: of Opacus' gradients, "hooks" or "ghost". ``plant`` breaks every optimizer that is made; ``ledger`` may be
     one that errs. Both are for showing that the lab would notice.
     """
-    recorded, replayed = _Engine(mode, seed, plant), _Engine(mode, seed, plant)
     ledger = Ledger(keep_norms=True) if ledger is None else ledger
+    recorded, replayed = (_Engine(mode, seed, ledger, plant) for _ in range(2))
     audit = _audit_records(seed)
     other = torch.Generator().manual_seed(seed + 4)
     place = {bytes(row.numpy()): number for number, row in enumerate(recorded.rows)}
@@ -116,7 +122,7 @@ def opacus_run(
                         repeated=replayed.again(weights, rows, classes, noise),
                         with_record=np.array(added),
                         other_noise=replayed.again(weights, rows, classes, other.get_state()),
-                        recorded=ledger.steps,
+                        recorded=recorded.recorded,
                     )
                 )
                 torch.randn(1000, generator=other)  # so that no two replays share their noise

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesdp.attack.small_training import SmallTraining
+from bayesdp.attack.small_training import Draws, SmallTraining
 from bayesdp.claims import shares
 from bayesdp.ledger import exposure_grid
 from bayesdp.run_ledger import Ledger
@@ -51,6 +51,14 @@ class MissingSteps(SmallTraining):
         """Write nine of ten steps."""
         if step % 10 != 9:
             super().record(ledger, step, norms)
+
+
+class EqualSeeds(SmallTraining):
+    """Two ranks with half of the records each draw from the same random numbers: what both draw is the same."""
+
+    def draws(self, rng: np.random.Generator, runs: int, records: int) -> Draws:
+        """Return who is drawn: the second half of the records exactly as the first."""
+        return np.tile(super().draws(rng, runs, records // 2), 2)
 
 
 class OwnBatchSize(SmallTraining):

@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
+from bayesdp.attack import draw_laws
 from bayesdp.attack.finding import Finding, Unit, rate_at_least
 from bayesdp.mechanisms.gaussian import SubsampledGaussian
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray
 
-LEVEL = 1e-3
-"""The probability that one of the statistical findings of a run that is accounted rightly raises the alarm."""
-_TESTS = 4  # statistical findings of a run, which share the level
+LEVEL = 5e-4
+"""The probability that one of the statistical findings of a run that is accounted rightly raises the alarm, at most."""
+_TESTS = 4 + len(draw_laws.STATISTICS)  # statistical findings of a run, which share the level
+assert _TESTS * draw_laws.LEVEL < LEVEL
 _ORDERS = (1, 8, 32)
 
 
@@ -141,10 +143,19 @@ class ReplayedRun:
         )
 
     def _sampling(self, rate: float) -> Iterator[Finding]:
-        """Bound the sampling rate by the number of draws, of all records and of the one that was drawn most often."""
+        """Bound the sampling rate by the number of draws, of all records and of the one that was drawn most often.
+
+        And compare with whom, and how regularly, records were drawn with independent draws.
+        """
         counts = np.bincount(np.concatenate([step.drawn for step in self.steps]), minlength=self.records)
         steps, level = len(self.steps), LEVEL / _TESTS
         overall = rate_at_least(int(counts.sum()), steps * self.records, level)
         most = rate_at_least(int(counts.max()), steps, level / self.records)
         for claim, bound in (("records are drawn as often as the ledger says", overall), ("so is each of them", most)):
             yield self._finding(claim, rate, bound, "probability", 1 - level, "counting draws")
+        if rate == 1:
+            return
+        outside = draw_laws.surely_correlated([step.drawn for step in self.steps], self.records, rate)
+        for claim, bound in zip(draw_laws.STATISTICS, outside.tolist(), strict=True):
+            attacker = f"comparison with {draw_laws.SIMULATED} simulated runs"
+            yield self._finding(claim, 0.0, bound, "correlation", 1 - draw_laws.LEVEL, attacker)

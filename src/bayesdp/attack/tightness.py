@@ -1,11 +1,12 @@
 """How tight the claims of a run are: each beside the most that is known to be lost.
 
-The attacker knows everything but whether one person was in the data, sees every noisy sum, and decides by the
-likelihood ratio: no test does better. For a person whose exposures are given, what that test reaches is known exactly,
-up to the rounding of losses, which is downwards here (the optimistic privacy loss distributions of dp-accounting). For
-everyone, the person is one at the clip bound in every step, which the definition allows; for a share or for members it
-is the audit record whose figure is the claim; for a level, someone who spends it. For averages it is every audit
-record: the average delta of the population is bounded from below by betting.
+The mechanism is taken to be as the ledger says: noise, clipping, sampling and norms. The attacker knows everything but
+whether one person was in the data, sees every noisy sum, and decides by the likelihood ratio: no test does better. For
+a person whose exposures are given, what that test reaches is known exactly, up to the rounding of losses, which is
+downwards here (the optimistic privacy loss distributions of dp-accounting). For everyone, the person is one at the clip
+bound in every step, which the definition allows; for a share or for members it is the audit record whose figure is the
+claim; for a level, someone who spends it. For averages it is every audit record: the average delta of the population is
+bounded from below by betting.
 
 What the gap to a claim is made of stands beside it. For everyone and for estimates it is rounding. For ex-post claims
 it is the price of exposures that may have depended on earlier results, or the attack's weakness, which supposes that

@@ -9,6 +9,9 @@ from bayesdp import validation
 from bayesdp.ledger import StoredLedger
 from bayesdp.validation import refuse
 
+LARGEST = 1e100
+"""The largest epsilon of a budget: figures are computed at quotients of it, which must not overflow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -31,7 +34,7 @@ class Budget:
             about 60 to 85 %; with 0 all of PLD's, but no step may be louder than the first. It plays no part without
             sampling.
 
-    Raises InvalidInputError for an epsilon that is negative or not finite, unless delta is strictly between 0 and 1,
+    Raises InvalidInputError for an epsilon that is negative or above 1e100, unless delta is strictly between 0 and 1,
     and for a part outside [0, 1].
     """
 
@@ -40,7 +43,10 @@ class Budget:
     for_changes: float = 0.2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", validation.non_negative("epsilon", self.epsilon))
+        epsilon = validation.non_negative("epsilon", self.epsilon)
+        if epsilon > LARGEST:
+            raise refuse("epsilon", self.epsilon, f"at most {LARGEST:g}, far more than anybody should reveal")
+        object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", validation.probability("delta", self.delta))
         part = validation.non_negative("for_changes", self.for_changes)
         if part > 1:

@@ -204,12 +204,15 @@ def merge(history: Iterable[RepeatedStep]) -> list[RepeatedStep]:
     Entries without steps are left out. Raises InvalidInputError for an entry that is no triple, a noise multiplier
     outside [1e-6, 1e12], a rate outside (0, 1], or a number of steps that is not whole.
     """
+    triples = "triples (noise_multiplier, sample_rate, steps)"
+    if not isinstance(history, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refuse("history", history, triples)
     merged: list[RepeatedStep] = []
     for entry in history:
         try:
             noise, rate, count = entry
         except (TypeError, ValueError):
-            raise refuse("history", entry, "triples (noise_multiplier, sample_rate, steps)") from None
+            raise refuse("history", entry, triples) from None
         noise = validation.noise_multiplier(noise)
         rate = validation.sample_rate(rate)
         steps = validation.count("steps", count, minimum=0)

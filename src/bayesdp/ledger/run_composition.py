@@ -25,7 +25,7 @@ from bayesdp.ledger.seals import lasting_seal
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
 from bayesdp.ledger.stored_ledger import StoredLedger
-from bayesdp.mechanisms.order_mixture import WIDE_IN, WIDE_OUT, OrderMixture
+from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray, InvalidInputError, brief, refuse
 
 Value = TypeVar("Value")
@@ -34,23 +34,25 @@ Value = TypeVar("Value")
 def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> LedgerFile:
     """Write one ledger of runs that followed one another on the same people: at ``path``, or in memory if it is None.
 
-    ``bayesdp.compose`` says what is composed and how. The file is written in one transaction and sealed; if anything
-    fails, it is removed. Raises InvalidInputError for fewer than two ledgers and for runs on data of different names,
-    LedgerError for a run that is given twice or was chosen among others, and if there is a file at ``path``,
-    StorageError if it cannot be written.
+    ``bayesdp.compose`` says what is composed and how. Costs are weighed at the orders of the run that was begun first:
+    no others were fixed before the first step of all, which the proof of ex-post figures needs. The file is written in
+    one transaction and sealed; if anything fails, it is removed. Raises InvalidInputError for fewer than two ledgers
+    and for runs on data of different names, LedgerError for a run that is given twice or was chosen among others, and
+    if there is a file at ``path``, StorageError if it cannot be written.
     """
     _check(ledgers)
     ids, note = _common_ids(ledgers)
     runs = [run for ledger in ledgers for run in (ledger.composed_of or [_as_run(ledger)])]
     data = next((ledger.data for ledger in ledgers if ledger.data is not None), None)
-    mixture = _common([ledger.mixture for ledger in ledgers], WIDE_OUT)
+    begun_first = min(ledgers, key=_begun)
+    mixture = begun_first.mixture
     bins = Bins.union([ledger.history.bins for ledger in ledgers])
     settings = new_settings(
         audit_ids=ids,
         data=data,
         audit_groups=_groups(ledgers, ids),
         mixture=mixture,
-        mixture_in=_common([ledger.mixture_in for ledger in ledgers], WIDE_IN),
+        mixture_in=begun_first.mixture_in,
         audit_used_for=_audit_uses(ledgers),
         training_records=_common([ledger.training_records for ledger in ledgers], None),
         unit=_common([ledger.unit for ledger in ledgers], "row"),
@@ -99,6 +101,11 @@ def _check(ledgers: Sequence[StoredLedger]) -> None:
                 f"data={brief(ledger.data)} in {ledger.path!r}, data={brief(named[0].data)} in {named[0].path!r}: "
                 "expected runs on the same data; runs on disjoint data cannot be composed in this version."
             )
+
+
+def _begun(ledger: StoredLedger) -> str:
+    """Return when the first run of a ledger was begun; between runs of the same second, the order given decides."""
+    return min((str(run["created"]) for run in ledger.composed_of), default=ledger.created)
 
 
 def _common_ids(ledgers: Sequence[StoredLedger]) -> tuple[list[str | int] | None, str | None]:

@@ -30,6 +30,8 @@ class GaussianLaws:
         spread = validation.as_floats("spread", self.spread)
         if spread.ndim < 2:
             spread = np.atleast_2d(spread)
+        if mean.ndim > 2:
+            raise refuse("mean.shape", mean.shape, "(n, d), or (d,) for a single law")
         n, d = mean.shape
         if spread.shape not in ((n, d), (n, d, d)):
             raise refuse("spread.shape", spread.shape, f"{(n, d)} or {(n, d, d)}, to go with mean.shape={(n, d)}")
@@ -98,9 +100,14 @@ class UnequalGaussians(Mechanism):
             _cholesky("exposure.spread", covariance)
         # Diagonalise the difference, not the ratio: small changes keep their digits.
         whiten = np.linalg.inv(root)
-        excess, rotation = np.linalg.eigh(whiten @ (other - base) @ whiten.T)
-        turned = np.einsum("nji,nj->ni", rotation, shift @ whiten.T)
-        return turned**2, excess, np.maximum(1.0 + excess, np.finfo(float).tiny)
+        with np.errstate(over="ignore", invalid="ignore"):
+            change, moved = whiten @ (other - base) @ whiten.T, shift @ whiten.T
+        if not (np.isfinite(change).all() and np.isfinite(moved).all()):
+            raise refuse("exposure", "too far from the law without", "a change that floating point can hold")
+        excess, rotation = np.linalg.eigh(change)
+        with np.errstate(over="ignore"):
+            turned = np.einsum("nji,nj->ni", rotation, moved) ** 2
+        return turned, excess, np.maximum(1.0 + excess, np.finfo(float).tiny)
 
 
 def _full(spread: FloatArray) -> FloatArray:
