@@ -43,13 +43,20 @@ def test_efficientnet_is_the_same_for_mirror_images(features, rounding):
     assert np.linalg.norm(computed[0] - computed[1]) > 0.01
 
 
-def test_scattering_beside_a_network_depends_on_its_row_only():
-    beside = EXTRACTORS["scattering-efficientnet"]
-    together = beside(IMAGES)
-    assert together.shape == (5, 81 * 9 + 1280)
-    np.testing.assert_allclose(np.linalg.norm(together[:, : 81 * 9], axis=1), np.sqrt(0.5), rtol=1e-3)
+@pytest.mark.parametrize(
+    ("name", "first", "images"),
+    [
+        ("scattering-efficientnet", 81 * 9, IMAGES),
+        ("efficientnet-lite2-lite0", 1280, np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), np.uint8)),
+    ],
+)
+def test_features_side_by_side_weigh_the_same_and_depend_on_their_row_only(name, first, images):
+    beside = EXTRACTORS[name]
+    together = beside(images)
+    assert together.shape == (5, first + 1280)
+    np.testing.assert_allclose(np.linalg.norm(together[:, :first], axis=1), np.sqrt(0.5), rtol=1e-3)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-3)
-    np.testing.assert_allclose(beside(IMAGES[3:4])[0], together[3], atol=2e-3)
+    np.testing.assert_allclose(beside(images[3:4])[0], together[3], atol=2e-3)
     assert np.linalg.norm(together[0] - together[1]) > 0.01
 
 

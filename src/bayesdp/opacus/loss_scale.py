@@ -89,10 +89,8 @@ class LossScale:
             self.note(loss)
 
     def _reach(self, derivative: torch.Tensor) -> None:
-        if not getattr(
-            self._model, "hooks_enabled", True
-        ):  # the second pass of ghost clipping, which is weighted by its factors
-            return
+        if not getattr(self._model, "hooks_enabled", True):
+            return  # the second pass of ghost clipping, whose losses are weighted by clipping factors
         scale = derivative.detach().abs().double()
         if scale.ndim:  # the losses of records, of which ghost clipping takes the mean or the sum
             scale = scale.max() * (scale.numel() if self._is_mean else 1) if scale.numel() else scale.new_ones(())
