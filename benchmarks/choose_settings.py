@@ -40,7 +40,6 @@ GIVE_UP = 0.004
 
 def probes(
     target: float,
-    directions: int,
     steps: list[int],
     rates: list[float],
     shapes: list[tuple[float, float]],
@@ -50,7 +49,6 @@ def probes(
     return [
         ProbeChoice(
             target_epsilon=target,
-            directions=directions,
             steps=step,
             clip=clip,
             learning_rate=rate,
@@ -107,44 +105,43 @@ OTHER_FEATURES: dict[str, tuple[str, list[list[Choice]]]] = {
     "cifar10": (
         "efficientnet-lite2-lite0",
         [
-            probes(0.65, 0, [60], [900.0], [(0.2, 0.5)]),
-            probes(0.2, 0, [40], [800.0], [(0.1, 0.5)]),
-            probes(0.09, 0, [10], [2500.0], [(0.1, 0.5)]),
+            probes(0.65, [60], [900.0], [(0.2, 0.5)]),
+            probes(0.2, [40], [800.0], [(0.1, 0.5)]),
+            probes(0.09, [10], [2500.0], [(0.1, 0.5)]),
         ],
     )
 }
 """Features that are compared with those of a recipe (`--other-features`), with the settings that are best for these."""
 GRIDS: dict[str, list[list[Choice]]] = {
     "mnist": [
-        probes(0.5, 0, [60, 100], [600.0, 1000.0], [(0.2, 0.5)])
-        + probes(0.5, 0, [60], [600.0], [(0.1, 0.5)])
+        probes(0.5, [60, 100], [600.0, 1000.0], [(0.2, 0.5)])
+        + probes(0.5, [60], [600.0], [(0.1, 0.5)])
         + quiet_probes(0.5, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)]),
-        probes(0.65, 0, [60, 100], [600.0], [(0.2, 0.5)])
+        probes(0.65, [60, 100], [600.0], [(0.2, 0.5)])
         + quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)]),
-        probes(0.2, 0, [30], [600.0, 1200.0], [(0.1, 0.5)])
-        + probes(0.2, 0, [30], [1200.0], [(0.2, 0.5)])
+        probes(0.2, [30], [600.0, 1200.0], [(0.1, 0.5)])
+        + probes(0.2, [30], [1200.0], [(0.2, 0.5)])
         + quiet_probes(0.2, 60, [(0.15, 250.0, 0.5), (0.3, 150.0, 0.5)]),
     ],
     "fashion-mnist": [
-        probes(0.65, 0, [80], [1250.0, 2000.0], [(0.2, 0.3), (0.2, 0.5)])
-        + probes(0.65, 0, [80], [1250.0], [(0.1, 0.5)])
+        probes(0.65, [80], [1250.0, 2000.0], [(0.2, 0.3), (0.2, 0.5)])
+        + probes(0.65, [80], [1250.0], [(0.1, 0.5)])
         + quiet_probes(0.65, 120, [(0.3, 250.0, 0.5)], shape=0.1)
     ],
     "cifar10": [
         # One step is least squares: the shape is the left side of the normal equations, the first gradient the right.
-        probes(0.65, 0, [60], [600.0, 900.0], [(0.2, 0.5), (0.1, 0.5)]) + probes(0.65, 0, [1], [1.0], [(0.3, 1.0)]),
-        probes(0.2, 0, [20, 40], [800.0], [(0.1, 0.5)])
-        + probes(0.2, 0, [20], [1500.0], [(0.0, 0.3), (0.1, 0.5)])
-        + probes(0.2, 0, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
-        probes(0.09, 0, [10], [2500.0], [(0.0, 0.3), (0.1, 0.5)])
-        + probes(0.09, 0, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
+        probes(0.65, [60], [600.0, 900.0], [(0.2, 0.5), (0.1, 0.5)]) + probes(0.65, [1], [1.0], [(0.3, 1.0)]),
+        probes(0.2, [20, 40], [800.0], [(0.1, 0.5)])
+        + probes(0.2, [20], [1500.0], [(0.0, 0.3), (0.1, 0.5)])
+        + probes(0.2, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
+        probes(0.09, [10], [2500.0], [(0.0, 0.3), (0.1, 0.5)]) + probes(0.09, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),
     ],
     "abalone": [
         regressions(0.15, [12, 25, 50], [1.0, 3.0], [0.5, 1.0, 2.0]),
         regressions(0.12, [25, 50, 100], [0.5, 1.0, 2.0], [0.25, 0.5]),
     ],
     "adult": [regressions(0.06, [40, 100], [2.0, 5.0, 10.0], [0.5, 1.0, 2.0], (0.5,))],
-    "sst2": [probes(1.0, 0, [40, 80], [30.0, 60.0], [(0.1, 0.5), (0.2, 0.3)], clip=0.1)],
+    "sst2": [probes(1.0, [40, 80], [30.0, 60.0], [(0.1, 0.5), (0.2, 0.3)], clip=0.1)],
     "digits": [networks(3.0, [10, 20, 40], [0.25, 0.5, 1.0, 2.0], [1.0, 2.0, 4.0, 8.0])],
     **network_grids.GRIDS,
 }
@@ -211,8 +208,9 @@ def cost_at_the_bound(noise: float, rate: float) -> float:
 
 
 def configuration(trial: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a trial, without what they gave."""
-    return {key: value for key, value in trial.items() if key not in ("accuracy", "sd", "exposure")}
+    """The settings of a trial, without what they gave. Those that took all directions of features say so no more."""
+    gone = ("accuracy", "sd", "exposure", *([] if trial.get("directions") else ["directions"]))
+    return {key: value for key, value in trial.items() if key not in gone}
 
 
 def compare(name: str, grids: list[list[Choice]], earlier: dict[str, Any]) -> list[dict[str, Any]]:

@@ -44,7 +44,6 @@ def choices(name: str, target: float) -> Iterator[Choice]:
     for clip, shape in PROBE_CLIPS.items():
         yield ProbeChoice(
             target_epsilon=target,
-            directions=recipe.directions,
             steps=80,
             clip=clip,
             learning_rate=STEP / clip,

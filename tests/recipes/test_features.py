@@ -162,5 +162,5 @@ def test_the_cache_is_where_users_keep_theirs(monkeypatch, tmp_path):
 
 def test_files_are_found_by_names_that_never_change(data):
     rows = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    feature_cache.cached("name", 3, rows, lambda: np.zeros((2, 1), np.float32))
+    feature_cache.cached_in_parts("name", 3, [rows], lambda part: np.zeros((len(part), 1), np.float32), 2)
     assert [path.name for path in files()] == ["name-3-cff443d0d9dbfe0c2df1f055f15b499f.npy"]

@@ -3,7 +3,6 @@
     datasets/         MNIST, Fashion-MNIST, CIFAR-10, Abalone, Adult, SST-2 and digits, each split three ways
     features.py       public features, each computed from one row alone; feature_cache.py keeps them
     sentence_encoder.py  features of texts, by a frozen transformer in a folder of the user's
-    public_basis.py   fewer features, by directions found in made-up images of pen strokes
     release.py        noisy sums, recorded in the ledger before they are used
     whitening.py      centre and shape of features, released with noise
     descent.py        what follows noisy gradients: settings, weights, a Gaussian posterior

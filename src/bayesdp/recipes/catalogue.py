@@ -115,16 +115,14 @@ def _nearest(targets: Sequence[float], target_epsilon: float | None) -> int:
     return min(range(len(targets)), key=lambda number: abs(math.log(targets[number] / target)))
 
 
-def _probes(directions: int = 0) -> tuple[Choice, ...]:
+def _probes() -> tuple[Choice, ...]:
     """Return a coarse range for probes. Rows have length 1, so the length of a first step is the rate times the clip.
 
     A clip of 0.02 cuts nearly every gradient to the same length: then steps of a total length of 5 to 40 are tried.
     """
     grid = itertools.product((30, 100), (5.0, 10.0, 20.0, 40.0), (0.05, 0.2))
     return tuple(
-        ProbeChoice(
-            target_epsilon=1.0, directions=directions, steps=steps, clip=0.02, learning_rate=length / 0.02, shape=shape
-        )
+        ProbeChoice(target_epsilon=1.0, steps=steps, clip=0.02, learning_rate=length / 0.02, shape=shape)
         for steps, length, shape in grid
     )
 

@@ -12,9 +12,8 @@ class ProbeChoice:
 
     ``centre`` and ``shape`` are the parts of the budget that the two releases for the whitening take; a ``shape`` of 0
     leaves the second one out. The budget of Gaussian releases without sampling is the sum of 1 / z^2 over them, with z
-    the noise multiplier. ``floor`` is the least variance, see ``release_shape``. ``directions`` is the number of
-    features that the public basis leaves; 0 keeps all of them. ``average`` is the share of steps, at the end, whose
-    weights are averaged.
+    the noise multiplier. ``floor`` is the least variance, see ``release_shape``. ``average`` is the share of steps, at
+    the end, whose weights are averaged.
     """
 
     module: ClassVar[str] = "linear_probe"
@@ -27,7 +26,6 @@ class ProbeChoice:
     centre: float = 0.01
     shape: float = 0.0
     floor: float = 0.3
-    directions: int = 0
 
     @property
     def whitening_releases(self) -> int:

@@ -13,11 +13,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdp.recipes.public_basis import SIDE, centred, pixel_distances
-
 Points = NDArray[np.float64]
 Stroke = list[tuple[float, float]]
 
+SIDE = 28  # pixels
 _AT_ONCE = 250  # images
 _POINTS = 12  # drawn between two points of a template
 _FREQUENCIES = np.array([1.5, 3.0, 4.5, 6.0])  # of the deformation, in radians over the height of a digit
@@ -202,9 +201,9 @@ def _draw(strokes: list[Stroke], width: float, count: int, rng: np.random.Genera
         curves.append(deformation.of(_smooth(np.array(stroke) + shifts)))
     pen = np.exp(rng.normal(math.log(1.15), 0.3, (count, 1)))
     placed = _placed(curves, width, pen, rng)
-    nearest = np.min([pixel_distances(curve) for curve in placed], axis=0)
+    nearest = np.min([_pixel_distances(curve) for curve in placed], axis=0)
     ink = np.clip(pen + 0.5 - nearest, 0, 1).reshape(count, SIDE, SIDE)
-    return centred(np.round(255 * ink).astype(np.uint8))
+    return _centred(np.round(255 * ink).astype(np.uint8))
 
 
 class _Deformation:
@@ -251,3 +250,22 @@ def _placed(curves: list[Points], width: float, pen: Points, rng: np.random.Gene
     scale = (_HEIGHT - 2 * np.minimum(pen, 2.5))[:, :, None] / extent
     pixels = (turned - (least + most) / 2) * scale + (SIDE - 1) / 2
     return np.split(pixels, np.cumsum([curve.shape[1] for curve in curves])[:-1], axis=1)
+
+
+def _pixel_distances(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the distance of each pixel from the nearest of the points, [n, pixels]."""
+    places = np.arange(SIDE)
+    down = (places[None, :, None] - points[:, None, :, 0]) ** 2  # [n, rows, points]
+    across = (places[None, :, None] - points[:, None, :, 1]) ** 2
+    squares = (down[:, :, None] + across[:, None]).min(axis=-1)
+    return np.sqrt(squares).reshape(len(points), -1)
+
+
+def _centred(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Move the centre of mass to the centre of the image, by whole pixels."""
+    mass = np.maximum(images.sum(axis=(1, 2), dtype=np.float64), 1)
+    places = np.arange(SIDE)
+    for axis, ink in ((1, images.sum(axis=2)), (2, images.sum(axis=1))):
+        moves = np.rint((SIDE - 1) / 2 - ink @ places / mass).astype(int)
+        images = np.stack([np.roll(image, move, axis - 1) for image, move in zip(images, moves, strict=True)])
+    return images

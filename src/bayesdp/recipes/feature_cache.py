@@ -39,27 +39,6 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesdp"
 
 
-def cached(
-    name: str,
-    version: int,
-    rows: NDArray[Any],
-    compute: Callable[[], Features],
-    length: int | None = None,
-) -> Features:
-    """Return ``compute()``, read from the cache if it was computed before from the same rows.
-
-    ``name`` and ``version`` say what is computed; increase the version when ``compute`` changes. ``length`` is the
-    length of the result, by default that of ``rows``. A file that is damaged, or cannot be written, only costs time.
-    """
-    path = _path(name, version, rows)
-    kept = _read(path, len(rows) if length is None else length)
-    if kept is not None:
-        return kept
-    features = np.ascontiguousarray(compute())
-    _write(path, features)
-    return features
-
-
 def cached_in_parts(
     name: str,
     version: int,
@@ -70,8 +49,10 @@ def cached_in_parts(
     track: Progress = iter,
     calls_of: Calls = map,
 ) -> list[Features]:
-    """Return the features [n, d] of each array of rows [n, ...], as ``cached`` does; keep those of every thousand rows.
+    """Return the features [n, d] of each array of rows [n, ...], read from the cache if they were computed before.
 
+    ``name`` and ``version`` say what is computed; increase the version when ``compute`` changes. Features of every
+    thousand rows are kept as they are computed. A file that is damaged, or cannot be written, only costs time.
     ``compute`` is called with ``rows_at_once`` rows at a time, always the same ones together, so features do not depend
     on interruptions. Features are rounded to ``kind``, in which they are kept. ``track`` shows the progress of what is
     left to compute in all arrays together: what was kept is not in it, so the time that it predicts is right.

@@ -5,8 +5,8 @@ clipping it means scaling r, and the sum of clipped gradients is one product of 
 record is never formed. There is no bias. For one, add a constant feature, and a small one, as it takes its part of the
 clipped norm.
 
-``fit_probe`` trains a probe; ``fit_recipe`` is the recipe around it: features are reduced to public directions,
-whitened by two noisy releases, and the probe is trained on them, all in one ledger.
+``fit_probe`` trains a probe; ``fit_recipe`` is the recipe around it: features are whitened by two noisy releases, and
+the probe is trained on them, all in one ledger.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from bayesdp.randomness import Randomness, random_mask
 from bayesdp.recipes.checkpoint import Checkpoint
 from bayesdp.recipes.choices import ProbeChoice
 from bayesdp.recipes.descent import Descent, SgdSettings
-from bayesdp.recipes.features import EXTRACTORS
 from bayesdp.recipes.loop import run_steps
-from bayesdp.recipes.public_basis import Basis, stroke_basis
 from bayesdp.recipes.recipe_run import Fitted, RecipeRun
 from bayesdp.recipes.release import SLACK, NoisySums, bounded_rows, check_weights
 from bayesdp.recipes.stages import stages
@@ -227,8 +225,7 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
         average=choice.average,
     )
     checkpoint = run.checkpoint({**asdict(choice), **settings.to_dict()})
-    basis = _basis(run.features, choice.directions)
-    dataset = run.dataset if basis is None else run.dataset.with_features(basis.project)
+    dataset = run.dataset
     train, audit = dataset.development, dataset.audit
     whitening = release_whitening(train.x, audit.x, choice, run, whitening_stages)
     train_rows = ProbeRows(whitening.apply(train.x), train.y, dataset.classes)
@@ -247,7 +244,7 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
         track=run.track,
     )
     return Fitted(
-        arrays=_folded(weights, whitening, basis),
+        arrays=_folded(weights, whitening),
         accuracy=judged_rows.accuracy(weights),
         classify="argmax over classes of weights @ (features - centre)",
         baseline=lambda: _baseline(train_rows, judged_rows, settings),
@@ -255,18 +252,10 @@ def fit_recipe(run: RecipeRun, choice: ProbeChoice) -> Fitted:
     )
 
 
-def _basis(extractor: str, directions: int) -> Basis | None:
-    if not directions:
-        return None
-    chosen = EXTRACTORS[extractor]
-    return stroke_basis(chosen, f"{chosen.name}-{chosen.version}", directions)
-
-
-def _folded(weights: FloatArray, whitening: Whitening, basis: Basis | None) -> dict[str, FloatArray]:
-    """Fold whitening and basis into one matrix: scaling a row does not change which of its scores is highest."""
+def _folded(weights: FloatArray, whitening: Whitening) -> dict[str, FloatArray]:
+    """Fold whitening into the weights: scaling a row does not change which of its scores is highest."""
     whole = weights if whitening.matrix is None else weights @ whitening.matrix.T
-    whole, centre = (whole, whitening.centre) if basis is None else basis.back(whole, whitening.centre)
-    return {"weights": whole, "centre": centre}
+    return {"weights": whole, "centre": whitening.centre}
 
 
 def _baseline(rows: ProbeRows, judged: ProbeRows, settings: SgdSettings) -> float:
