@@ -22,11 +22,12 @@ _KINDS: dict[Kind, str] = {
     "model-based": "Model-based: it relies on a statistical model of the data and is not a bound without it.",
 }
 NO_BETTER = "no better than for everyone"
+"""Where the claim for everyone is the smaller one and stands in the place of another."""
 OWN_DELTA = (
     "The ex-post figure of a run and the guarantee for everyone have a delta each; the smaller of the two, in "
     "whichever run, holds at the sum of both."
 )
-"""Where the claim for everyone is the smaller one and stands in the place of another."""
+"""The note of figures that stand beside the guarantee for everyone, or in whose place it stands."""
 _LEFT_OUT = " who was left out"
 _DIRECTIONS: dict[Direction, str] = {
     "both": "",
