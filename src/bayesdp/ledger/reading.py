@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,8 @@ def read_settings(database: sqlite3.Connection, path: Path | str) -> dict[str, s
     version = single_value(database, "PRAGMA user_version")
     if version != FORMAT:
         raise LedgerError(path, f"has format {version}; this version of bayesdp reads format {FORMAT}")
-    schema = sorted(sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql is not None)
-    if schema != sorted(SCHEMA) or single_value(database, "PRAGMA quick_check") != "ok":
+    schema = Counter(sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql is not None)
+    if schema != Counter(SCHEMA) or single_value(database, "PRAGMA quick_check") != "ok":
         raise LedgerError(path, "is damaged")
     settings = dict(database.execute("SELECT name, value FROM settings"))
     if not all(isinstance(text, str) for item in settings.items() for text in item):
