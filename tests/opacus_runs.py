@@ -114,6 +114,13 @@ def private_run(
     return Run(engine, model, optimizer, loader, loss)
 
 
+def default_run(**options: Any) -> Run:
+    """Return a run that takes all its random numbers from PyTorch's own generator, as most do."""
+    run = private_run(**options)
+    run.optimizer.generator = run.loader.batch_sampler.generator = None
+    return run
+
+
 def drawn(rate: float) -> float:
     """Return how often Opacus' sampler draws a record at a nominal rate: it compares multiples of 2^-24 with it."""
     return np.ceil(rate * 2.0**24).item() / 2.0**24

@@ -198,6 +198,7 @@ def same_draws(run: Private) -> None:
     def rand(*size: Any, generator: Any = None, **options: Any) -> torch.Tensor:
         if generator is not sampler.generator:
             return original(*size, generator=generator, **options)
+        original(1, generator=generator)  # it is in another state at each draw
         order = torch.Generator().manual_seed(sampler.shuffle_seed + sampler.epoch)
         dealt = torch.randperm(sampler.total_size, generator=order)[sampler.rank :: sampler.num_replicas]
         return original(sampler.total_size, generator=numbers)[dealt]
@@ -206,7 +207,9 @@ def same_draws(run: Private) -> None:
 
 
 def contents(ledger: Any) -> dict[str, Any]:
-    """Return everything that a ledger has counted."""
+    """Return everything that a ledger has counted, and where noise came from; draws come from each rank's own."""
+    from bayesdp.ledger import noise_states
+
     steps = [stored.step for stored in ledger.stored_steps()]
     batches = [ledger.private_batch(number) for number in range(1, ledger.steps + 1)]
     audit: list[Any] = []
@@ -215,7 +218,8 @@ def contents(ledger: Any) -> dict[str, Any]:
         audit += [counts.exposures[kinds].repeat(of_record).tolist() for of_record in counted.T]
     return {
         "settings": [
-            [step.noise_std, step.sample_rate, step.clip, step.audited, step.caveats, step.source] for step in steps
+            [step.noise_std, step.sample_rate, step.clip, step.audited, step.caveats, noise_states(step.source)]
+            for step in steps
         ],
         "batches": [[batch.bins.tolist(), batch.counts.tolist()] for batch in batches],
         "audit": audit,

@@ -90,7 +90,10 @@ def equal_positions(folder: Path) -> Any:
     sampler.generator = torch.Generator().manual_seed(rank())
 
     def rand(*size: Any, generator: Any = None, **options: Any) -> torch.Tensor:
-        return original(*size, generator=numbers if generator is sampler.generator else generator, **options)
+        if generator is not sampler.generator:
+            return original(*size, generator=generator, **options)
+        original(1, generator=generator)  # it is in another state at each draw
+        return original(*size, generator=numbers, **options)
 
     torch.rand = rand
     with run.watch(folder / "run.ledger", audit=data(AUDIT, 3), loss=run.loss) as watch:
@@ -225,10 +228,23 @@ def what_a_user_sees(folder: Path) -> dict[str, Any]:
     }
 
 
-def resumed(folder: Path, first: bool, seed: int = 5) -> Any:
+def seed_at_each_epoch(folder: Path, mode: str) -> list[Any]:
+    """Seed ranks apart from each other, but alike in two epochs; return the refusal and how many steps there are."""
+    run = private(mode, MODES[mode])
+    with run.watch(folder / "run.ledger") as watch:
+        torch.manual_seed(40 + rank())
+        run.train(1)
+        torch.manual_seed(40 + rank())
+        before = run.parameters
+        error = refused(lambda: run.train(1))
+        return [error, watch.ledger.steps if rank() == 0 else None, run.parameters == before]
+
+
+def resumed(folder: Path, first: bool, seed: int = 5, draws: int = 3000) -> Any:
     """Train an epoch and save a checkpoint, or load it and train another epoch; perhaps with more ranks.
 
-    ``seed`` is that of the noise after loading; the first epoch has 2.
+    ``seed`` is that of the noise after loading; the first epoch has 2. That of the draws is ``draws`` on rank 0, and
+    one more on rank 1; the first epoch has 1000 and 1001.
     """
     from bayesdp import Ledger
 
@@ -244,9 +260,10 @@ def resumed(folder: Path, first: bool, seed: int = 5) -> Any:
         return None
     run.engine.load_checkpoint(path=checkpoint, module=run.model, optimizer=run.optimizer)
     run.optimizer.generator.manual_seed(seed)
+    torch.manual_seed(draws + rank())
     ledger = Ledger.open(path) if rank() == 0 else None
     with run.watch(ledger) as watch:
-        if seed == 2:
+        if seed == 2 or draws < 3000:
             return refused(lambda: run.train(1))
         run.train(1)
         return ledger.steps if ledger is not None else None

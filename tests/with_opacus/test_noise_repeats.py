@@ -12,19 +12,12 @@ import torch
 from bayesdp import InvalidInputError, Ledger, LedgerError
 from bayesdp.opacus import SecureNoise
 from bayesdp.randomness import Secure
-from opacus_runs import Run, private_run
+from opacus_runs import Run, default_run, private_run
 
 REFUSED = (
-    r"^noise_generator='in the state that it had at an earlier step': expected .* do not call torch\.manual_seed "
-    r"inside the loop; to resume, .* do not restore the generator from a checkpoint .*$"
+    r"^noise_generator='in the state that it had at an earlier step': expected .* seed before the loop only; to "
+    r"resume, take another seed, .*; or use both SecureNoise and SecureSampler\.$"
 )
-
-
-def default_run(**options: Any) -> Run:
-    """Return a run that takes all its random numbers from PyTorch's own generator, as most do."""
-    run = private_run(**options)
-    run.optimizer.generator = run.loader.batch_sampler.generator = None
-    return run
 
 
 def check_refused(run: Run, ledger: Ledger, steps: int, loader: Any = None) -> None:

@@ -42,6 +42,8 @@ SCENARIOS: dict[int, dict[str, tuple[str, dict[str, Any]]]] = {
         "equal seeds ghost_fsdp": ("equal_seeds", {"mode": "ghost_fsdp", "seeds": [3]}),
         "equal positions": ("equal_positions", {}),
         "own seeds": ("own_seeds", {"mode": "hooks", "seeds": [1, 7]}),
+        "seed at each epoch": ("seed_at_each_epoch", {"mode": "hooks"}),
+        "seed at each epoch ghost_fsdp": ("seed_at_each_epoch", {"mode": "ghost_fsdp"}),
         "other deals": ("other_deals", {}),
         "other data": ("other_data", {}),
         "budget": ("budget", {"noise_multiplier": 3.0}),
@@ -253,6 +255,26 @@ def test_noise_that_repeats_itself_stops_all_ranks(tmp_path: Path) -> None:
     first, second = values("resumed", 2, tmp_path, first=False, seed=2)
     assert first.startswith("InvalidInputError: noise_generator='in the state that it had at an earlier step'")
     assert second.startswith("RanksError: rank=0 has refused the step")
+    with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        assert ledger.steps == 5
+
+
+@pytest.mark.parametrize("mode", ["", " ghost_fsdp"])
+def test_a_seed_at_each_epoch_is_refused_on_all_ranks(answer: Answer, mode: str) -> None:
+    for rank in (0, 1):
+        error, steps, unchanged = answer(2, f"seed at each epoch{mode}", rank)
+        assert error.startswith("InvalidInputError: batch_sampler.generator='in the state that it had at an earlier")
+        assert steps == (5 if rank == 0 else None)
+        assert unchanged
+
+
+@pytest.mark.parametrize("draws", [999, 1000, 1001])
+def test_draws_of_any_rank_that_come_again_stop_all_ranks(tmp_path: Path, draws: int) -> None:
+    """Also if a rank draws what another has drawn: records at the same positions would be drawn together."""
+    values("resumed", 2, tmp_path, first=True)
+    (tmp_path / "meeting").unlink(missing_ok=True)
+    for error in values("resumed", 2, tmp_path, first=False, draws=draws):
+        assert error.startswith("InvalidInputError: batch_sampler.generator='in the state that it had at an earlier")
     with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
         assert ledger.steps == 5
 

@@ -155,6 +155,7 @@ def _shuffled(sampler: Any) -> Iterator[list[int]]:
     shuffled: Any = torch.randperm(sampler.num_samples, generator=sampler.generator)
     order: list[int] = shuffled.tolist()
     for begin in range(0, sampler.steps * size, size):
+        torch.rand(1, generator=sampler.generator)  # for the adapter, which refuses two draws from the same state
         yield order[begin : begin + size]
 
 

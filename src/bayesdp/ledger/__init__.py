@@ -10,7 +10,7 @@ What comes in
     settings.py        the settings of a run: checked, kept as text
     norms.py           norms, checked once
     caveats.py         what a step rests on besides its figures
-    noise_states.py    which states of its generator the noise of a step came from
+    step_sources.py    from which states of generators the noise and the draws of a step came
     new_step.py        from the arguments of a step to what is kept of it
 
 What is counted
@@ -50,7 +50,6 @@ from bayesdp.ledger.file import LedgerFile, check_not_written
 from bayesdp.ledger.history import Stretch
 from bayesdp.ledger.locking import locked
 from bayesdp.ledger.new_step import with_caveat
-from bayesdp.ledger.noise_states import source_text, states_of
 from bayesdp.ledger.norm_counts import NormCounts, norm_counts
 from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
 from bayesdp.ledger.position import check_continues, position_of
@@ -59,6 +58,7 @@ from bayesdp.ledger.running_costs import RunningCosts
 from bayesdp.ledger.seals import lasting_seal, verify
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.step_counts import StepCounts
+from bayesdp.ledger.step_sources import draw_states, noise_states, source_text
 from bayesdp.ledger.stored_ledger import StoredLedger
 
 __all__ = [
@@ -81,13 +81,14 @@ __all__ = [
     "checked_norms",
     "checked_path",
     "composed_file",
+    "draw_states",
     "lasting_seal",
     "locked",
     "new_settings",
+    "noise_states",
     "norm_counts",
     "position_of",
     "source_text",
-    "states_of",
     "verify",
     "with_caveat",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.caveats import caveat_names
 from bayesdp.ledger.chain import Step
-from bayesdp.ledger.noise_states import program_of
+from bayesdp.ledger.step_sources import program_of
 from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
 from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 

@@ -25,7 +25,7 @@ trained_rows.py       audit records that are evidently trained on
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 loss_scale.py         how much the loop scales the loss before its backward pass
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
-noise_repeats.py      noise that an earlier step has had already
+noise_repeats.py      noise that an earlier step has had already; draw_repeats.py: draws; generator_states.py: both
 recording.py          from a sum of gradients to steps of the ledger; budget_check.py: whether the budget allows them
 
 With several processes:

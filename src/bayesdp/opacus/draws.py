@@ -49,6 +49,7 @@ from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from bayesdp.opacus.draw_repeats import states_before_draw
 from bayesdp.opacus.handed_out import HandedOut
 from bayesdp.opacus.rank_draws import Dealt, dealt_draws
 from bayesdp.validation import refuse
@@ -77,6 +78,8 @@ class Draw:
     "The probability with which each record was drawn; None without Poisson sampling."
     dealt: Dealt | None = None
     "What ranks compare about the draw, if records are dealt out to several of them."
+    states: tuple[int, ...] = ()
+    "Digests of the states from which it was drawn, one for each rank (draw_repeats.py); none if they are not known."
 
 
 @dataclass(frozen=True)
@@ -148,10 +151,17 @@ class Draws:
         """Whether no more of a draw can come, because its iteration was abandoned."""
         return not any(iteration.number == draw.iteration and iteration.goes_on for iteration in self._iterations)
 
-    def add(self, iteration: Iteration, records: int, rate: float | None, dealt: Dealt | None = None) -> None:
+    def add(
+        self,
+        iteration: Iteration,
+        records: int,
+        rate: float | None,
+        dealt: Dealt | None = None,
+        states: tuple[int, ...] = (),
+    ) -> None:
         """Note that the sampler drew a batch of so many ``records``, each with probability ``rate``, if it has one."""
         self._drawn += 1
-        iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate, dealt))
+        iteration.drawn.append(Draw(iteration.number, self._drawn, records, rate, dealt, states))
 
     def hand_out(self, iteration: Iteration, limit: int | None, batch: Any = None) -> None:
         """Note that the loader handed out the next batch, or its next part if parts have at most ``limit`` samples.
@@ -259,10 +269,10 @@ def watched_sampler(cls: type) -> type:
             setattr(loader, _ITERATION, (draws, iteration))
             loader.__class__ = _watched_loader(type(loader))
         del loader  # an abandoned iteration is recognised by the end of its loader
-        for indices, dealt in _drawn_by(cls, self):
+        for indices, dealt, states in _drawn_by(cls, self):
             if draws.ended:
                 return
-            draws.add(iteration, len(indices), drawn_rate(self), dealt)
+            draws.add(iteration, len(indices), drawn_rate(self), dealt, states)
             if unwatched or only_indices:
                 draws.hand_out(iteration, limit)
                 unwatched = False
@@ -275,12 +285,17 @@ def watched_sampler(cls: type) -> type:
     return type(cls.__name__, (cls,), members)
 
 
-def _drawn_by(cls: type, sampler: Any) -> Iterator[tuple[Any, Dealt | None]]:
-    if issubclass(cls, DistributedUniformWithReplacementSampler):
-        yield from dealt_draws(sampler)
-    else:
-        for indices in cls.__iter__(sampler):
-            yield indices, None
+def _drawn_by(cls: type, sampler: Any) -> Iterator[tuple[Any, Dealt | None, tuple[int, ...]]]:
+    deals = issubclass(cls, DistributedUniformWithReplacementSampler)
+    batches: Iterator[Any] = dealt_draws(sampler) if deals else cls.__iter__(sampler)
+    while True:
+        states = states_before_draw(sampler, drawn_rate(sampler))
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        indices, dealt = batch if deals else (batch, None)
+        yield indices, dealt, states
 
 
 def _loader_of(frame: FrameType | None) -> tuple[Any | None, bool]:

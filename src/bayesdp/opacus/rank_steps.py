@@ -19,7 +19,9 @@ import torch
 from bayesdp.ledger import CAVEATS
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
+from bayesdp.opacus.draw_repeats import DrawRepeats
 from bayesdp.opacus.draws import Draw
+from bayesdp.opacus.generator_states import UsedStates
 from bayesdp.opacus.rank_draws import Dealt, DrawGuard
 from bayesdp.opacus.ranks import LedgerOfRankZero, Ranks, RanksError
 from bayesdp.opacus.recording import DeviceNorms, GradientSum
@@ -28,7 +30,7 @@ from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 _NAMES = sorted(CAVEATS)
-_HEADER, _PER_DRAW = 9, 5
+_HEADER, _PER_DRAW = 9, 6
 _COMPLETE, _FAILED = 1, 2
 _SPARE = 64
 
@@ -51,6 +53,9 @@ class OverRanks:
         budgeted: bool,
     ) -> None:
         self.ranks, self._ledger, self._budgeted = ranks, ledger, budgeted
+        self.used = UsedStates.of(ledger)
+        "What random numbers the earlier steps of the ledger came from; nothing on ranks other than 0."
+        self._repeats = DrawRepeats(ranks.share(sorted(self.used.draws)))
         self._guard = DrawGuard(ranks.size, sampling.records_here, self._mark_earlier_steps)
         expected = 2 * int(sampling.planned_batch or 0) // ranks.size + (0 if audit is None else audit.records)
         self._room = max(ranks.agree(_HEADER + _PER_DRAW + expected + _SPARE))
@@ -85,6 +90,7 @@ class OverRanks:
 
         Raises RanksError on the other ranks if that failed; rank 0 raises what the ledger did.
         """
+        self._repeats.released()
         self.ranks.do(step, "could not record the step")
         self._recorded += 1
 
@@ -101,10 +107,11 @@ class OverRanks:
     def whole(self, own: GradientSum) -> GradientSum:
         """Return on rank 0 the sum over all ranks, and on the others their own; it is the same step for all.
 
-        Raises InvalidInputError on all ranks if their sums do not belong together, or if ranks draw the same records;
-        RanksError if another rank failed, ended or hangs.
+        Raises InvalidInputError on all ranks if their sums do not belong together, or if ranks draw the same records,
+        their own or those of an earlier step; RanksError if another rank failed, ended or hangs.
         """
         if self.ranks.size == 1:
+            self._repeats.check(state for draw in own.batch for state in draw.states)
             return own
         sums = [_Received(row) for row in self._exchange(_message(own, self._noise_stream(), self.ranks.device))]
         failed = [rank for rank, received in enumerate(sums) if received.failed]
@@ -128,6 +135,7 @@ class OverRanks:
             raise refuse("noise_generator", "one seed, at different places", f"{expected}: noise would repeat itself")
         for number, draw in enumerate(own.batch):
             self._guard.check([received.draws[number].dealt for received in sums], draw.rate or 1.0)
+        self._repeats.check(state for received in sums for draw in received.draws for state in draw.states)
 
     def _exchange(self, message: torch.Tensor) -> list[np.ndarray]:
         """Return the messages of all ranks; once they are longer than expected, there is more room from then on."""
@@ -144,6 +152,7 @@ class _ReceivedDraw:
     records: int
     norms: np.ndarray
     dealt: Dealt
+    states: tuple[int, ...]
 
 
 class _Received:
@@ -159,8 +168,9 @@ class _Received:
         about = message[_HEADER : _HEADER + draws * _PER_DRAW].reshape(draws, _PER_DRAW).tolist()
         norms = message[_HEADER + draws * _PER_DRAW :].view(np.float64)
         self.draws: list[_ReceivedDraw] = []
-        for records, rows, positions, dealing, seed in about:
-            self.draws.append(_ReceivedDraw(records, norms[:rows], Dealt(positions, dealing, seed)))
+        for records, rows, positions, dealing, seed, state in about:
+            states = () if state < 0 else (state,)
+            self.draws.append(_ReceivedDraw(records, norms[:rows], Dealt(positions, dealing, seed), states))
             norms = norms[rows:]
         self.audit = None if audit_rows < 0 else norms
 
@@ -174,7 +184,7 @@ def _message(own: GradientSum, noise: tuple[int, int], device: torch.device) -> 
     header += np.array([own.noise_std, own.bound]).view(np.int64).tolist()
     for draw, norms in own.batch.items():
         dealt = draw.dealt or Dealt(0, 0, -1)
-        header += [draw.records, len(norms), dealt.positions, dealt.dealing, dealt.seed]
+        header += [draw.records, len(norms), dealt.positions, dealt.dealing, dealt.seed, *(draw.states or [-1])]
     norms = [*own.batch.values(), *([] if own.audit is None else [own.audit])]
     parts = [each.tensor.to(device, torch.float64).view(torch.int64) for each in norms]
     message = torch.cat([torch.tensor(header, device=device), *parts])
@@ -197,7 +207,8 @@ def _added_up(own: GradientSum, sums: Sequence[_Received]) -> GradientSum:
     batch: dict[Draw, DeviceNorms] = {}
     for number, draw in enumerate(own.batch):
         parts = [received.draws[number] for received in sums]
-        whole = Draw(draw.iteration, draw.number, sum(part.records for part in parts), draw.rate)
+        states = tuple(state for part in parts for state in part.states)
+        whole = Draw(draw.iteration, draw.number, sum(part.records for part in parts), draw.rate, states=states)
         batch[whole] = _norms("batch", [part.norms for part in parts])
     audits = [received.audit for received in sums]
     known = [audit for audit in audits if audit is not None]

@@ -95,6 +95,13 @@ class Ranks:
         if len(set(self.agree(value))) > 1:
             raise refuse(name, "another on every rank", expected)
 
+    def share(self, values: list[int]) -> list[int]:
+        """Return on all ranks what rank 0 gives, integers below 2^63; the others give nothing."""
+        longest = max(self.agree(len(values)))
+        if self.size == 1 or not longest:
+            return values
+        return self.gather(torch.tensor(values or [0] * longest))[0].tolist()
+
     # Rank 0 decides
 
     def await_messages(self, number: int) -> None:

@@ -72,10 +72,9 @@ class GradientSum:
     noise: tuple[int, ...]
     "Digests of the states of the generators from which the noise will be drawn, as far as they are known."
 
-    @property
-    def source(self) -> str:
-        """The source of its steps in the ledger."""
-        return source_text(SOURCE, self.noise)
+    def source(self, draws: Collection[Draw]) -> str:
+        """Return the source of a step of the ledger that holds these draws."""
+        return source_text(SOURCE, self.noise, [state for draw in draws for state in draw.states])
 
     @staticmethod
     def of(
@@ -154,7 +153,7 @@ class PoissonSteps:
                 sample_rate=self._sampling.accounted_rate(draw.rate),
                 clip=charge.clip,
                 planned_batch=self._sampling.planned_batch,
-                source=released.source,
+                source=released.source([draw]),
                 caveats=released.caveats | self._sampling.caveats,
                 audit=audit,
                 batch=norms,
@@ -243,7 +242,7 @@ class ShuffledEpochs:
             noise_std=charge.noise_std,
             sample_rate=charge.sample_rate,
             clip=charge.clip,
-            source=released.source,
+            source=released.source([]),
             caveats=released.caveats | self._sampling.caveats,
         )
         self._epoch, self._noise_std, self._settled = epoch, charge.noise_std, False

@@ -93,8 +93,8 @@ class Watch:
         self._owned, self._live = owned, live
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
-        # First, before anything is attached: it reads the ledger, which may fail.
-        self._noise = NoiseRepeats(optimizer, ledger, draws=over_ranks.ranks.has_ledger or clipping.collective)
+        draws_noise = over_ranks.ranks.has_ledger or clipping.collective
+        self._noise = NoiseRepeats(optimizer, over_ranks.used.noise, draws=draws_noise)
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
         self._model_hooks = [
