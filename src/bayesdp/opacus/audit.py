@@ -27,6 +27,7 @@ from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.due_steps import DueSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
+from bayesdp.opacus.loss_scale import audit_under_way
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, rounded_up
 from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
@@ -213,7 +214,7 @@ class AuditRecords(DueSteps):
             self._twin = None
         while True:
             try:
-                with torch.enable_grad():
+                with torch.enable_grad(), audit_under_way():
                     return self._all_norms(chunks, together)
             except (NotImplementedError, AttributeError, ValueError):
                 if len(self._ways) == 1:
