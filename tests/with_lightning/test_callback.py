@@ -302,7 +302,28 @@ class Scaled(Classifier):
         (self.factor * loss).backward()
 
 
-@pytest.mark.parametrize("made", [Classifier, Scaled])
+class Weighted(Classifier):
+    """A module whose ``training_step`` returns a multiple of its loss."""
+
+    def training_step(self, batch, batch_idx):
+        return 30 * super().training_step(batch, batch_idx)
+
+
+def losses(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+@pytest.mark.parametrize("made", [Classifier, Scaled, Weighted])
+@pytest.mark.parametrize("given", [losses, nn.CrossEntropyLoss()])
+def test_a_loss_that_was_given_is_an_assumption(tmp_path, made, given):
+    """What ``training_step`` returns may be any multiple of it."""
+    with Ledger() as ledger:
+        callback = PrivacyCallback(ledger=ledger, audit=AUDIT, loss=given, **PRIVATE)
+        trainer(tmp_path, callback).fit(made(), loader())
+        assert ledger.history.caveats == ["given-loss"]
+
+
+@pytest.mark.parametrize("made", [Classifier, Scaled, Weighted])
 def test_a_loss_that_is_scaled_scales_the_norms_of_audit_records(tmp_path, made):
     with Ledger(keep_norms=True) as ledger:
         callback = PrivacyCallback(ledger=ledger, audit=AUDIT, **PRIVATE)

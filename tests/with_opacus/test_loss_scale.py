@@ -180,6 +180,42 @@ def test_a_loss_that_is_followed_counts_once(ledger: Ledger) -> None:
     assert np.allclose(audit_norms(ledger, 1), batch_norms(ledger, 1), rtol=1e-4)
 
 
+AUDIT = random_data(60, seed=9)
+
+
+def watched_run(ledger: Ledger, loss: Any = None, seed: int = 0) -> Run:
+    run = private_run(seed=seed, max_grad_norm=30.0)
+    run.loss = run.loss if loss is None else loss
+    run.watch(ledger, audit=AUDIT, loss=run.loss)
+    return run
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_runs_may_share_a_criterion(shared: bool) -> None:
+    """Their loops are interleaved; the audit of one is not the training of the other."""
+    alone, ledgers = Ledger(keep_norms=True), [Ledger(keep_norms=True), Ledger(keep_norms=True)]
+    watched_run(alone).train()
+    run = watched_run(ledgers[0])
+    other = watched_run(ledgers[1], loss=run.loss if shared else None, seed=3)
+    for batch, other_batch in zip(run.loader, other.loader, strict=True):
+        run.step(*batch)
+        other.step(*other_batch)
+    for step in (1, 2, 3):
+        assert np.allclose(audit_norms(ledgers[0], step), audit_norms(alone, step), rtol=1e-6)
+
+
+def test_the_dry_run_of_another_run_does_not_count() -> None:
+    ledger = Ledger(keep_norms=True)
+    run = watched_run(ledger)
+    x, y = next(iter(run.loader))
+    run.loss(run.model(x), y).backward()
+    watched_run(Ledger(), loss=run.loss, seed=3)
+    run.optimizer.step()
+    alone = Ledger(keep_norms=True)
+    watched_run(alone).train(most=1)
+    assert np.allclose(audit_norms(ledger, 1), audit_norms(alone, 1), rtol=1e-6)
+
+
 def test_empty_batches_without_a_loss_say_nothing(ledger: Ledger) -> None:
     run = private_run(records=40, batch=2)
     run.watch(ledger, audit=DATA, loss=run.loss)

@@ -265,6 +265,31 @@ def test_parts_of_a_model_that_are_called_by_themselves(mode: str, ledger: Ledge
     assert ledger.history.caveats == ["given-loss", "low-precision"]
 
 
+def test_a_frozen_part_in_half_precision_is_watched_inside_the_block(ledger: Ledger) -> None:
+    data, layers = random_data(40), nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 3))
+    layers[0].requires_grad_(False)
+    run = private_run(layers, data=data, batch=40, max_grad_norm=100.0)
+    layers[0].to(torch.bfloat16)  # without autocast its input does not fit
+    with pytest.raises(
+        InvalidInputError, match=r"half precision, watch inside the torch\.autocast block of training\.$"
+    ):
+        run.watch(ledger, audit=data, loss=run.loss)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        run.watch(ledger, audit=data, loss=run.loss)
+    for x, y in run.loader:
+        step(run, x, y)
+    assert ledger.history.caveats == ["low-precision"]
+    audit, batch = audit_norms(ledger, 1), batch_norms(ledger, 1)
+    assert np.all((batch * 0.99 < audit) & (audit < batch * CLIPPED * 1.01))
+
+
+def test_other_failures_say_nothing_of_autocast(ledger: Ledger) -> None:
+    run = private_run()
+    with pytest.raises(InvalidInputError, match="the model or the loss fails on it") as refusal:
+        run.watch(ledger, audit=(torch.zeros(5, 7), torch.zeros(5, dtype=torch.long)), loss=run.loss)
+    assert "autocast" not in str(refusal.value)
+
+
 def test_passes_that_no_gradient_follows_are_not_training(ledger: Ledger) -> None:
     run = private_run()
     run.watch(ledger, audit=random_data(30, seed=9), loss=run.loss)

@@ -57,6 +57,7 @@ SCENARIOS: dict[int, dict[str, tuple[str, dict[str, Any]]]] = {
         "hostile": ("hostile", {"mode": "hooks"}),
         "hostile ghost": ("hostile", {"mode": "ghost"}),
         "hostile ghost_fsdp": ("hostile", {"mode": "ghost_fsdp"}),
+        "changed": ("changed_gradients", {}),
         "own audit": ("own_audit", {"mode": "ghost_fsdp"}),
         "few": ("few_audit_records", {"mode": "ghost_fsdp"}),
     },
@@ -221,6 +222,19 @@ def test_noise_that_may_repeat_itself_is_refused(answer: Answer) -> None:
         assert answer(2, "noise shifted", rank)["error"].startswith(
             "InvalidInputError: noise_generator='one seed, at different places'"
         )
+
+
+def test_a_sharded_gradient_that_is_changed_before_the_step_is_refused(answer: Answer) -> None:
+    """On all ranks, or on one; it is clipped already, and the noise would not be for its length."""
+    changed = "InvalidInputError: p.grad='changed': expected the gradient as the backward pass left it"
+    elsewhere = "RanksError: Another rank has refused the step"
+    for rank in range(2):
+        answers = answer(2, "changed", rank)
+        assert len(answers) == 8
+        for number, (error, unchanged, steps) in enumerate(answers):
+            assert error.startswith(elsewhere if number % 2 and rank == 0 else changed)
+            assert unchanged
+            assert steps == 2
 
 
 @pytest.mark.parametrize("mode", ["hostile", "hostile ghost", "hostile ghost_fsdp"])

@@ -31,6 +31,13 @@ class Wrapped(Dataset[Any]):
         return self.data[number]
 
 
+class Unsized(Dataset[Any]):
+    """A data set without a length."""
+
+    def __getitem__(self, number: int) -> Any:
+        return torch.zeros(12), 0
+
+
 SAME: dict[str, Callable[[Data], tuple[Any, Any]]] = {
     "the data set": lambda data: (data, data),
     "a loader of it": lambda data: (DataLoader(data, batch_size=10), data),
@@ -42,6 +49,9 @@ SAME: dict[str, Callable[[Data], tuple[Any, Any]]] = {
     "a part of several": lambda data: (Subset(ConcatDataset([Data(*random_data(5)), data]), [5]), Subset(data, [0])),
     "its tensors": lambda data: (data.tensors, data),
     "rows of its tensors": lambda data: (tuple(tensor[150:] for tensor in data.tensors), Subset(data, range(160))),
+    "the same inputs": lambda data: ((data.tensors[0][150:], data.tensors[1][150:] + 0), Subset(data, range(160))),
+    "the same inputs in other places": lambda data: ((data.tensors[0][50:], data.tensors[1][:150]), data),
+    "without a length": lambda data: (Subset(unsized := Unsized(), [1, 2]), Subset(unsized, [2, 3])),
     "its tensors again": lambda data: (Data(*data.tensors), data),
     "an object of somebody's own": lambda data: (Subset(wrapped := Wrapped(data), [0]), wrapped),
 }
@@ -61,6 +71,12 @@ OTHERS: dict[str, Callable[[Data], tuple[Any, Any]]] = {
     ),
     "every other row": lambda data: (Data(*(t[::2] for t in data.tensors)), Data(*(t[1::2] for t in data.tensors))),
     "the same targets": lambda data: ((random_data(200, seed=5)[0], data.tensors[1]), data),
+    "other inputs of the same tensors": lambda data: (
+        (data.tensors[0][150:], data.tensors[1][150:] + 0),
+        Subset(data, range(150)),
+    ),
+    "others without a length": lambda data: (Subset(unsized := Unsized(), [1, 2]), Subset(unsized, [3, 4])),
+    "sparse inputs": lambda data: ((data.tensors[0].to_sparse(), data.tensors[1]), data),
     "copies": lambda data: (tuple(tensor.clone() for tensor in data.tensors), data),
     "other data": lambda data: (Data(*random_data(60, seed=9)), data),
     "records": lambda data: ([data[0]], [data[1]]),

@@ -50,7 +50,8 @@ class PrivacyCallback(Callback):
         ledger: An open ``Ledger``, or the path of one: of a new one, or of that of the checkpoint.
         audit: People from the same population who are not trained on: a data set, a loader or a batch.
         loss: A function ``loss(model, batch)`` that returns one loss for each audit record, or the criterion for
-            (inputs, targets). By default the loss is what ``training_step`` returns.
+            (inputs, targets). By default the loss is what ``training_step`` returns. Claims name it as an assumption
+            that a given one is trained with, unless it is a criterion that ``training_step`` calls, the same object.
         max_physical_batch_size: The most samples that go through the model at once: larger batches are added up in
             parts. Lightning counts every part as a step, and ends an epoch after the expected number of them.
         secure: Whether noise and batches come from the operating system instead of PyTorch's generator, which

@@ -27,14 +27,16 @@ from bayesdp.opacus.dry_run import dry_run
 from bayesdp.opacus.due_steps import DueSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping, passes_are_mixed
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
+from bayesdp.opacus.loss_scale import audit_under_way
 from bayesdp.opacus.norm_pass import NormPass
-from bayesdp.opacus.precision import SeenAutocast, rounded_up
+from bayesdp.opacus.precision import SeenAutocast, has_half, rounded_up
 from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
 from bayesdp.validation import InvalidInputError, count, refuse
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 _WAYS = ("norms only", "ghost", "gradients")
+_IN_BLOCK = "; and, as the model has parameters in half precision, watch inside the torch.autocast block of training"
 
 
 @runtime_checkable
@@ -190,7 +192,7 @@ class AuditRecords(DueSteps):
             said = next(iter(str(error).strip().splitlines()), "")
             raise InvalidInputError(
                 f"audit={self._given}: the model or the loss fails on it ({type(error).__name__}: {said}); expected "
-                f"{EXPECTED}."
+                f"{EXPECTED}{_IN_BLOCK if has_half(self._live) else ''}."
             ) from error
         self._tried = True
 
@@ -213,7 +215,7 @@ class AuditRecords(DueSteps):
             self._twin = None
         while True:
             try:
-                with torch.enable_grad():
+                with torch.enable_grad(), audit_under_way():
                     return self._all_norms(chunks, together)
             except (NotImplementedError, AttributeError, ValueError):
                 if len(self._ways) == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 
 from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of, loader_draws, random_layers
-from bayesdp.opacus.loss_scale import LossScale
+from bayesdp.opacus.loss_scale import LossScale, audit_under_way
 from bayesdp.opacus.precision import SeenAutocast
 
 _ABOVE = 1 + 1e-6  # so that float32 does not round a norm to below the clip bound
@@ -84,8 +83,7 @@ class AuditMeasurement:
         """
         due = self._audit.due()
         if due and not self._at_clip_bound:
-            paused = nullcontext() if self._scale is None else self._scale.paused()
-            with borrowed_random_numbers(devices_of(self._model)) as borrowed, paused:
+            with borrowed_random_numbers(devices_of(self._model)) as borrowed, audit_under_way():
                 self._last = self._audit.norms()
             self._in_model |= borrowed.drawn or (isinstance(self._audit, AuditRecords) and self._audit.random)
         if self._at_clip_bound:

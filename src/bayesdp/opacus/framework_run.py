@@ -28,6 +28,7 @@ from bayesdp.claims.budget import declared_budget
 from bayesdp.claims.stopping import StopWhen
 from bayesdp.ledger import check_continues
 from bayesdp.opacus.attaching import watch
+from bayesdp.opacus.audit_loss import BatchLoss
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.watched_run import Watch
@@ -60,6 +61,8 @@ class FrameworkRun:
         self._delta = validation.probability("delta", self._for_watch.get("delta", 1e-5))
         self.watched: Watch | None = None
         "The run while it is going on."
+        self._audits_its_loss = False
+        "Whether audit records have the loss that the framework itself computes, not one that was given."
         self._opened: Ledger | None = None
         self._hooks: Any = None
         self._points: PacedPoints | None = None
@@ -108,6 +111,7 @@ class FrameworkRun:
         """
         options = dict(self._for_watch)
         ledger = self._ledger
+        self._audits_its_loss = isinstance(loss, BatchLoss)
         if self._position is not None:
             ledger = self._continued(self._position)
             for name in _WHEN_NEW:
@@ -141,8 +145,11 @@ class FrameworkRun:
         return self.watched is not None and self.watched.stopped
 
     def note_loss(self, loss: Any) -> None:
-        """Note the loss of a batch before the framework scales it and makes the backward pass."""
-        if self.watched is not None:
+        """Note the loss of a batch before the framework scales it and makes the backward pass.
+
+        Only if audit records have this loss, too: of one that was given, the framework's may be any multiple.
+        """
+        if self.watched is not None and self._audits_its_loss:
             self.watched.note_loss(loss)
 
     def new_figures(self, *, last: bool = False) -> dict[str, float]:

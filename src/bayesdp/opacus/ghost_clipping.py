@@ -41,7 +41,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClippi
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.precision import check_norms
 from bayesdp.opacus.sampling import Sampling
-from bayesdp.validation import refuse
+from bayesdp.validation import InvalidInputError, refuse
 
 _FRAMES = 4  # from get_norm_sample up to the loss's backward there are two
 
@@ -93,19 +93,28 @@ class GhostClipping(FlatClipping):
 
     def _note_gradient(self) -> None:
         self._left = [
-            (None, 0) if grad is None else (weakref.ref(grad), grad._version)
+            (None, 0) if grad is None else (weakref.ref(grad), self._version_of(grad))
             for grad in (parameter.grad for parameter in self.optimizer.params)
         ]
+
+    def _version_of(self, grad: Any) -> int:
+        """Return a number that grows whenever the gradient is changed in place."""
+        return grad._version
 
     def _is_changed(self) -> bool:
         """Return whether the gradient is not what the last backward pass left."""
         if self._left is None:
             return False
         grads = [parameter.grad for parameter in self.optimizer.params]
-        return len(grads) != len(self._left) or any(
-            left is not None if grad is None else left is None or grad is not left() or grad._version != version
-            for grad, (left, version) in zip(grads, self._left, strict=True)
-        )
+        if len(grads) != len(self._left):
+            return True
+        for grad, (left, version) in zip(grads, self._left, strict=True):
+            if grad is None or left is None:
+                if grad is not left:
+                    return True
+            elif grad is not left() or self._version_of(grad) != version:
+                return True
+        return False
 
     def _mend(self, loss: torch.Tensor | None) -> None:
         """Replace what is not finite in the graph of the loss whose backward pass is under way."""
@@ -150,8 +159,7 @@ class GhostClipping(FlatClipping):
         if norms.device.type == "cpu":  # elsewhere the step would have to wait for it
             self._check_length(norms)
         if changed:
-            what = "the gradient as the backward pass left it: it is clipped already, and noise is for its length"
-            raise refuse("p.grad", "changed", what)
+            raise refusal_of_change()
         return norms
 
     def _drop_broken_gradient(self) -> None:
@@ -199,6 +207,12 @@ class _NotedNorms:
 
     def __reduce__(self) -> Any:
         return _own_method, (self._module,)
+
+
+def refusal_of_change() -> InvalidInputError:
+    """Return the error for a gradient that was changed between its backward pass and the step."""
+    what = "the gradient as the backward pass left it: it is clipped already, and noise is for its length"
+    return refuse("p.grad", "changed", what)
 
 
 def _own_method(module: Any) -> Any:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -33,6 +34,18 @@ from bayesdp.opacus.audit_loss import BatchLoss, returned_loss
 from bayesdp.opacus.passes import PassHook
 
 _EXACT = 1 + 1e-6  # a factor of 1 may come back with an error of float32
+_AUDITS = ContextVar("audits", default=0)
+"""How many audits are under way in this thread, of any run: several runs may follow one criterion."""
+
+
+@contextmanager
+def audit_under_way() -> Generator[None]:
+    """Let no run count what calls a criterion meanwhile: it is not training."""
+    before = _AUDITS.set(_AUDITS.get() + 1)
+    try:
+        yield
+    finally:
+        _AUDITS.reset(before)
 
 
 class LossScale:
@@ -46,7 +59,6 @@ class LossScale:
     def __init__(self, loss: Any, model: Any) -> None:
         self._model = model
         self._is_mean = model.loss_reduction == "mean"
-        self._paused = False
         self._missed = False
         "Whether a step was taken without the loss that was given."
         self._reached = False
@@ -68,18 +80,9 @@ class LossScale:
         if self._handle is not None:
             self._handle.remove()
 
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Do not count what calls the criterion meanwhile: the audit."""
-        self._paused = True
-        try:
-            yield
-        finally:
-            self._paused = False
-
     def note(self, loss: Any) -> None:
         """Note a loss of a batch as the criterion returned it, before anything is done to it; no value is changed."""
-        if isinstance(loss, torch.Tensor) and loss.requires_grad and not self._paused:
+        if isinstance(loss, torch.Tensor) and loss.requires_grad and not _AUDITS.get():
             loss.register_hook(self._reach)
 
     def note_batch(self, loss: Any) -> None:

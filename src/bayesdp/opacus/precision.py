@@ -72,6 +72,11 @@ def in_bfloat16(grads: Sequence[torch.Tensor]) -> bool:
     return any(grad.dtype == torch.bfloat16 for grad in grads)
 
 
+def has_half(module: nn.Module) -> bool:
+    """Return whether a module has parameters in half precision, trained or not."""
+    return any(p.is_floating_point() and p.dtype not in _FULL for p in module.parameters())
+
+
 def rounded_up(norms: torch.Tensor) -> torch.Tensor:
     """Return norms in float32 at least; those that were rounded to bfloat16 are raised above what they were before."""
     return norms.float() * CLIPPED if norms.dtype == torch.bfloat16 else norms
@@ -88,7 +93,7 @@ class SeenAutocast:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.half = any(p.is_floating_point() and p.dtype not in _FULL for p in module.parameters())
+        self.half = has_half(module)
         "Whether the model has parameters in half precision."
         self._device = next(module.parameters()).device.type
         self._around: torch.dtype | None = None

@@ -27,7 +27,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 
-from bayesdp.opacus.ghost_clipping import GhostClipping
+from bayesdp.opacus.ghost_clipping import GhostClipping, refusal_of_change
 from bayesdp.opacus.precision import check_norms
 from bayesdp.opacus.rank_draws import digest
 from bayesdp.opacus.ranks import RanksError
@@ -51,6 +51,16 @@ class ShardedGhostClipping(GhostClipping):
         _check_shards(optimizer, self._ranks)
         _check_reduction(model)
 
+    def _at_second_pass(self, _: torch.Tensor) -> None:
+        def after_fsdp() -> None:
+            torch.autograd.Variable._execution_engine.queue_callback(self._note_gradient)
+
+        # FSDP writes the last gradients in a callback of its own, which is queued after this one.
+        torch.autograd.Variable._execution_engine.queue_callback(after_fsdp)
+
+    def _version_of(self, grad: Any) -> int:
+        return grad._version + grad.to_local()._version  # a shard may be changed by way of either
+
     def add_to_sum(self) -> torch.Tensor:
         """Return the norms [b] of the last backward pass; Opacus adds this rank's shard of its gradient to the sum.
 
@@ -66,6 +76,8 @@ class ShardedGhostClipping(GhostClipping):
                 expected = "backward of the criterion that make_private returned, before the step"
                 raise refuse("loss", "no backward", expected)
             self._check_passes()
+            if self._is_changed():
+                raise refusal_of_change()
         except ValueError as error:
             refusal, norms = error, torch.zeros(0)
         squares = sum(float(grad.double().square().sum()) for grad in grads)

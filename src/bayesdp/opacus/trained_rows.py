@@ -2,8 +2,8 @@
 
 Claims about shares rest on audit records that were not trained on: the norms of those that were are smaller, and so
 are the figures. Only the structure of data sets is looked at (which objects they are made of, which numbers a
-``Subset`` takes, which memory a tensor has), never the values of a row, so a refusal says nothing about training data.
-Copies, and data sets inside a class of somebody's own, are not recognised.
+``Subset`` takes, which memory the inputs have), never the values of a row, so a refusal says nothing about training
+data. Copies, and data sets inside a class of somebody's own, are not recognised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from bayesdp.validation import refuse
 
 Rows = NDArray[np.int64]
-"""Numbers of rows [n], none below 0, in any order."""
+"""Numbers of rows [n], in any order; none below 0 if the data set has a length."""
 
 
 def check_not_trained_on(audit: Any, dataset: Any) -> None:
@@ -60,7 +60,10 @@ def _whole(indices: Any, dataset: Any) -> Rows | None:
         return np.empty(0, np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         return None
-    return np.where(numbers < 0, numbers + len(dataset), numbers).astype(np.int64)
+    numbers = numbers.astype(np.int64)
+    if hasattr(type(dataset), "__len__") and numbers.min() < 0:
+        return np.where(numbers < 0, numbers + len(dataset), numbers)
+    return numbers
 
 
 def _meet(ours: tuple[Any, Rows | None], theirs: tuple[Any, Rows | None]) -> bool:
@@ -68,29 +71,30 @@ def _meet(ours: tuple[Any, Rows | None], theirs: tuple[Any, Rows | None]) -> boo
     (first, first_rows), (second, second_rows) = ours, theirs
     if any(rows is not None and not rows.size for rows in (first_rows, second_rows)):
         return False
-    if first is second and (first_rows is None or second_rows is None):
-        return True
-    offset = 0 if first is second else _offset(first, second)
-    if offset is None:
-        return False
-    mine = np.arange(len(_tensors(first)[0])) if first_rows is None else first_rows
-    other = np.arange(len(_tensors(second)[0])) if second_rows is None else second_rows
-    return bool(np.isin(mine + offset, other).any())
-
-
-def _offset(first: Any, second: Any) -> int | None:
-    """Return which row of ``second`` row 0 of ``first`` is in memory, for tensors; None if they share none."""
-    offsets: set[int | None] = set()
+    if first is second:
+        return first_rows is None or second_rows is None or bool(np.isin(first_rows, second_rows).any())
     tensors, others = _tensors(first), _tensors(second)
-    if not tensors or len(tensors) != len(others):
+    if len(tensors) != len(others):
+        return False
+    for number, (tensor, other) in enumerate(zip(tensors, others, strict=True)):
+        offset = _offset(tensor, other) if number == 0 or tensor.ndim > 1 else None  # dummy targets may be shared
+        if offset is None:
+            continue
+        mine = np.arange(len(tensor)) if first_rows is None else first_rows
+        if bool(np.isin(mine + offset, np.arange(len(other)) if second_rows is None else second_rows).any()):
+            return True
+    return False
+
+
+def _offset(tensor: torch.Tensor, other: torch.Tensor) -> int | None:
+    """Return which row of ``other`` row 0 of ``tensor`` is in memory; None if their rows are not the same there."""
+    if any(each.layout != torch.strided for each in (tensor, other)):
         return None
-    for tensor, other in zip(tensors, others, strict=True):
-        same_form = (tensor.dtype, tensor.device, tensor.shape[1:]) == (other.dtype, other.device, other.shape[1:])
-        if not same_form or tensor.stride() != other.stride() or not tensor.stride(0):
-            return None
-        apart, left = divmod(tensor.data_ptr() - other.data_ptr(), tensor.stride(0) * tensor.element_size())
-        offsets.add(None if left else apart)
-    return offsets.pop() if len(offsets) == 1 else None
+    same_form = (tensor.dtype, tensor.device, tensor.shape[1:]) == (other.dtype, other.device, other.shape[1:])
+    if not same_form or tensor.stride() != other.stride() or not tensor.stride(0):
+        return None
+    apart, left = divmod(tensor.data_ptr() - other.data_ptr(), tensor.stride(0) * tensor.element_size())
+    return None if left else apart
 
 
 def _tensors(dataset: Any) -> Sequence[torch.Tensor]:
