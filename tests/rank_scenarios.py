@@ -319,36 +319,22 @@ def hostile(folder: Path, mode: str) -> Any:
 
 
 def changed_gradients(folder: Path) -> Any:
-    """Change the gradient between backward and step on one rank, in several ways; then train on."""
-
-    def doubled(parameter: Any) -> None:
-        parameter.grad.mul_(2)
-
-    def doubled_shard(parameter: Any) -> None:
-        parameter.grad.to_local().mul_(2)
-
-    def replaced(parameter: Any) -> None:
-        parameter.grad = 0.5 * parameter.grad
-
-    def removed(parameter: Any) -> None:
-        parameter.grad = None
-
+    """Change a gradient between backward and step, in several ways, on all ranks or on rank 1; then train on."""
+    changes: list[Callable[[Any], Any]] = [
+        lambda weight: weight.grad.mul_(2),
+        lambda weight: weight.grad.to_local().mul_(2),
+        lambda weight: setattr(weight, "grad", 0.5 * weight.grad),
+    ]
     answers: list[Any] = []
-    for change in (doubled, doubled_shard, replaced, removed):
-        for first, last in ((0, 1), (1, 1)):
-            run = private("ghost_fsdp", "fsdp")
-            with run.watch(folder / f"{change.__name__}{first}.ledger") as watch:
-                run.train(most=1)
-                x, y = next(iter(run.loader))
-                run.optimizer.zero_grad()
-                run.loss(run.model(x), y).backward()
-                if first <= rank() <= last:
-                    change(run.optimizer.params[-1])
-                before = run.parameters
-                error = refused(run.optimizer.step)
-                unchanged = run.parameters == before
-                run.train(most=1)
-                answers.append([error, unchanged, watch.ledger.steps if rank() == 0 else 2])
+    for number, (change, first) in enumerate((change, first) for change in changes for first in (0, 1)):
+        with (run := private("ghost_fsdp", "fsdp")).watch(folder / f"{number}.ledger") as watch:
+            x, y = next(iter(run.loader))
+            run.loss(run.model(x), y).backward()
+            if rank() >= first:
+                change(run.optimizer.params[-first])
+            before, error = run.parameters, refused(run.optimizer.step)
+            seen = [error, run.parameters == before, run.train(most=2)]
+            answers.append([*seen, watch.ledger.steps if rank() == 0 else 2])
     return answers
 
 
