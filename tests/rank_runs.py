@@ -70,7 +70,6 @@ def values(function: str, size: int, folder: Path, **options: Any) -> list[Any]:
 
 def main() -> None:
     """Be one rank."""
-    import rank_ends
     import rank_scenarios
 
     rank, function, size, folder, options = sys.argv[1:]
@@ -85,8 +84,7 @@ def main() -> None:
         timeout=timedelta(seconds=settings.pop("seconds", SECONDS)),
     )
     try:
-        module = rank_ends if hasattr(rank_ends, function) else rank_scenarios
-        value = getattr(module, function)(Path(folder), **settings)
+        value = rank_scenarios.scenario(function)(Path(folder), **settings)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

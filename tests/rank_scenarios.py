@@ -28,6 +28,15 @@ def refused(call: Callable[[], Any]) -> str | None:
     return None
 
 
+def scenario(name: str) -> Callable[..., Any]:
+    """Return the scenario of this name: of this file, or of those beside it."""
+    import rank_ends
+    import rank_gradients
+
+    places = (vars(rank_ends), vars(rank_gradients), globals())
+    return next(place[name] for place in places if name in place)
+
+
 def several(folder: Path, scenarios: dict[str, list[Any]]) -> dict[str, Any]:
     """Run several scenarios in turn: name -> [function, options]."""
     answers: dict[str, Any] = {}
@@ -35,7 +44,7 @@ def several(folder: Path, scenarios: dict[str, list[Any]]) -> dict[str, Any]:
         own = folder / name
         own.mkdir(exist_ok=True)
         before = torch.rand
-        answers[name] = globals()[function](own, **options)
+        answers[name] = scenario(function)(own, **options)
         torch.rand = before
     return answers
 
@@ -301,41 +310,6 @@ def noise(folder: Path, mode: str, generator: str = "same", **options: Any) -> A
         error = refused(lambda: run.train(most=3))
         stated = watch.ledger.history.stretches[0].noise_std if rank() == 0 and not error else None
     return {"error": error, "stated": stated, "noise": [noise.tolist() for noise in noises]}
-
-
-def hostile(folder: Path, mode: str) -> Any:
-    """Train with a record on rank 1 whose gradient is not finite; return parameters, and norms in the ledger."""
-    run = private(mode, MODES[mode])
-    same_draws(run)
-    with run.watch(folder / "run.ledger", keep_norms=True) as watch:
-        for number, (x, y) in enumerate(run.loader):
-            if number == 1 and rank() == 1:
-                x[0] = torch.nan
-            run.step(x, y)
-            if number == 1:
-                break
-        norms = watch.ledger.private_norms(2)[1].tolist() if rank() == 0 else None
-    return [run.parameters, norms]
-
-
-def changed_gradients(folder: Path) -> Any:
-    """Change a gradient between backward and step, in several ways, on all ranks or on rank 1; then train on."""
-    changes: list[Callable[[Any], Any]] = [
-        lambda weight: weight.grad.mul_(2),
-        lambda weight: weight.grad.to_local().mul_(2),
-        lambda weight: setattr(weight, "grad", 0.5 * weight.grad),
-    ]
-    answers: list[Any] = []
-    for number, (change, first) in enumerate((change, first) for change in changes for first in (0, 1)):
-        with (run := private("ghost_fsdp", "fsdp")).watch(folder / f"{number}.ledger") as watch:
-            x, y = next(iter(run.loader))
-            run.loss(run.model(x), y).backward()
-            if rank() >= first:
-                change(run.optimizer.params[-first])
-            before, error = run.parameters, refused(run.optimizer.step)
-            seen = [error, run.parameters == before, run.train(most=2)]
-            answers.append([*seen, watch.ledger.steps if rank() == 0 else 2])
-    return answers
 
 
 def own_audit(folder: Path, mode: str) -> Any:

@@ -25,11 +25,11 @@ def steps_of(path):
 
 
 def check_statement(printed):
+    """Half of the people have a figure of their own, unless a kill lost many updates: gradients then stay long."""
     assert "\nGuarantee for everyone: epsilon at most " in printed
-    assert (
-        "\nThis run, people whose data was not used: of people like the 500 in the audit set, at least half have "
-        in printed
-    )
+    half = "of people like the 500 in the audit set, at least half have "
+    nobody = "for .* of them there is no figure below the one for everyone"
+    assert re.search(f"\nThis run, people whose data was not used: ({half}|{nobody})", printed)
     assert "needs 459 audit records" not in printed
 
 
