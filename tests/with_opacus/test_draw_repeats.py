@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
@@ -16,6 +15,7 @@ from bayesdp.ledger import draw_states
 from bayesdp.opacus import SecureNoise, SecureSampler
 from bayesdp.randomness import Secure
 from opacus_runs import Run, default_run, private_run, random_data
+from refused_steps import check_step_refused
 
 REFUSED = (
     r"^batch_sampler\.generator='in the state that it had at an earlier draw': expected .* seed before the loop only; "
@@ -31,12 +31,7 @@ def secure_noise(**options: Any) -> Run:
 
 
 def check_refused(run: Run, ledger: Ledger, steps: int, loader: Any = None) -> None:
-    """Check that the next step is refused and leaves ledger and parameters as they were."""
-    before = run.parameters
-    with pytest.raises(InvalidInputError, match=REFUSED):
-        run.train(loader=loader, most=1)
-    assert ledger.steps == steps
-    assert np.array_equal(run.parameters, before)
+    check_step_refused(run, ledger, steps, REFUSED, loader)
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "ghost"}, {"workers": 2}], ids=["hooks", "ghost", "workers"])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from bayesdp import InvalidInputError, Ledger, LedgerError
+from bayesdp import Ledger, LedgerError
 from bayesdp.opacus import SecureNoise
 from bayesdp.randomness import Secure
 from opacus_runs import Run, default_run, private_run
+from refused_steps import check_step_refused
 
 REFUSED = (
     r"^noise_generator='in the state that it had at an earlier step': expected .* seed before the loop only; to "
@@ -21,12 +21,7 @@ REFUSED = (
 
 
 def check_refused(run: Run, ledger: Ledger, steps: int, loader: Any = None) -> None:
-    """Check that the next step is refused and leaves ledger and parameters as they were."""
-    before = run.parameters
-    with pytest.raises(InvalidInputError, match=REFUSED):
-        run.train(loader=loader, most=1)
-    assert ledger.steps == steps
-    assert np.array_equal(run.parameters, before)
+    check_step_refused(run, ledger, steps, REFUSED, loader)
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
