@@ -1,5 +1,7 @@
 """Coverage from end to end: a small version here, thousands of runs by `bayesdp attack coverage`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
@@ -10,6 +12,8 @@ from bayesdp.attack.coverage import attack
 from bayesdp.attack.lab import AttackOptions
 from bayesdp.attack.populations import POPULATIONS
 from bayesdp.attack.small_training import step_losses
+from bayesdp.attack.two_steps import DIRECTIONS, two_steps_delta
+from bayesdp.profiles import gaussian_delta
 
 
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda population: population.name)
@@ -30,12 +34,11 @@ def test_no_claim_is_too_small_more_often_than_it_may():
 
 def test_figures_are_judged_as_they_are_printed(monkeypatch):
     """A capped figure is the guarantee for everyone: it is not judged by the person's own; all others are."""
-    monkeypatch.setattr(coverage, "POPULATIONS", POPULATIONS[2:])
+    monkeypatch.setattr(coverage, "POPULATIONS", [population := replace(POPULATIONS[2], threshold=1.0)])
     attackers = {finding.claim: finding.attacker for finding in attack(AttackOptions(small=True))}
     assert "judged in 12 of 12" in attackers["a member, with 80%"]
     assert "judged in 12 of 12" in attackers["90% of people, ex-post, before the cap"]
-    rng = np.random.default_rng([0, 0])
-    population = POPULATIONS[2]
+    rng = np.random.default_rng([0, 0, 80])
     capped = 0
     for _ in range(12):
         claims = population.ledger(population.norms(rng, 80)).claims(1e-5, 0.05, (0.9,))
@@ -45,6 +48,24 @@ def test_figures_are_judged_as_they_are_printed(monkeypatch):
     assert f"judged in {12 - capped} of 12" in attackers["90% of people, ex-post, as printed"]
 
 
+def test_the_true_average_is_that_of_gaussian_profiles():
+    for population in POPULATIONS[:3]:
+        norms, weights = population.everybody()
+        exposures = np.sqrt((norms**2).sum(axis=0)) / population.noise
+        exact = float(weights @ gaussian_delta(exposures, population.average_epsilon(1e-5)))
+        assert exact == pytest.approx(1e-5, rel=2e-3)
+        assert exact <= 1e-5
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_interpolated_deltas_are_hardly_too_large(direction):
+    population = POPULATIONS[3]
+    first, second = population.everybody()[0][:, ::400, None] / population.noise
+    exact = two_steps_delta(first, second, 1.2, population.sample_rate, direction)
+    assert (population.deltas(1.2, direction)[::400] >= exact * (1 - 1e-9)).all()
+    assert population.deltas(1.2, direction)[::400] == pytest.approx(exact, rel=5e-3, abs=1e-9)
+
+
 def test_the_average_of_fixed_norms_has_the_figure_that_is_judged():
     ledger = POPULATIONS[0].ledger(POPULATIONS[0].norms(np.random.default_rng(1), 80))
     estimated, proved = (ledger.claims(1e-5, 0.05, fixed_exposures=fixed).average for fixed in (False, True))
@@ -52,7 +73,7 @@ def test_the_average_of_fixed_norms_has_the_figure_that_is_judged():
     assert estimated.epsilon == proved.epsilon
 
 
-@pytest.mark.parametrize("direction", promises.DIRECTIONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
 def test_failures_of_a_population_are_those_that_are_counted(direction):
     """The integral over first outputs, against runs in which both outputs are drawn."""
     population, rng, people = POPULATIONS[0], np.random.default_rng(0), 400_000

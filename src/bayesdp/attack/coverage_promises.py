@@ -20,12 +20,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
-from scipy.stats import norm
 
-from bayesdp.attack.exact_traps import gaussian_hockey_stick
 from bayesdp.attack.finding import Finding, rate_at_least
 from bayesdp.attack.populations import Population
 from bayesdp.attack.small_training import step_losses
+from bayesdp.attack.two_steps import DIRECTIONS, OUTPUTS, two_steps_delta
 from bayesdp.claims.budget import Budget
 from bayesdp.claims.claim import Claim, Direction
 from bayesdp.claims.gate import Gate
@@ -38,13 +37,11 @@ from bayesdp.validation import FloatArray
 PROMISED_DELTA = 1e-3
 """The delta of plans and budgets here: large enough to be seen by counting."""
 RUNS, SMALL_RUNS = 100_000, 1_000
-DIRECTIONS: tuple[Direction, ...] = ("record in", "record out")
 _ATTACKER = "the likelihood ratio of {} runs"
 _PLANS = ((1.0, 0.3, 12), (0.3, 1.0, 8))
 _MENUS = (((1.0, 0.1), (1.0, 0.25)), ((0.05, 0.8), (1.0, 0.12)))
 _MOST_STEPS = 24
 _PLACES = (np.arange(400) + 0.5) / 400
-_OUTPUTS, _WIDTH = np.linspace(-9.0, 10.0, 3801, retstep=True)
 
 
 def plans(rng: np.random.Generator, runs: int, level: float) -> Iterator[Finding]:
@@ -134,9 +131,11 @@ class _Spent:
         return claim
 
 
-def gates(population: Population, rng: np.random.Generator, runs: int, records: int, level: float) -> Iterator[Finding]:
+def gates(
+    population: Population, rng: np.random.Generator, runs: int, records: int, gamma: float, level: float
+) -> Iterator[Finding]:
     """Yield a gate in both directions: how often it is met, times how probably someone fails, against its delta."""
-    gate = population_gate(population, records)
+    gate = population_gate(population, records, gamma)
     met = 0
     for _ in range(runs):
         ledger = population.ledger(population.norms(rng, records), gate=gate)
@@ -158,33 +157,35 @@ def gates(population: Population, rng: np.random.Generator, runs: int, records: 
         )
 
 
-def population_gate(population: Population, records: int) -> Gate:
+def population_gate(population: Population, records: int, gamma: float = 0.05) -> Gate:
     """Return a gate that nine in ten people must keep to, and about as many do: met in some runs and not in others."""
     norms, weights = population.everybody()
-    exposures = np.sqrt((norms**2).sum(axis=0)) / population.noise
-    order = np.argsort(exposures)
-    typical = exposures[order][np.searchsorted(np.cumsum(weights[order]), 0.97)] * (1 + 1e-3)
+    ledger = population.ledger(norms)
+
+    @cache
+    def typical(order: float) -> float:
+        costs = ledger.costs([order])[:, 0]
+        sorted_by_cost = np.argsort(costs)
+        return float(costs[sorted_by_cost][np.searchsorted(np.cumsum(weights[sorted_by_cost]), 0.97)])
+
     low, high = 1e-3, 50.0
     for _ in range(60):
         middle = math.sqrt(low * high)
-        gate = Gate(epsilon=middle, delta=1e-5, share=0.9, gamma=0.05, records=records)
-        enough = gate.budget >= gate.chosen_order * (gate.chosen_order + 1) / 2 * typical**2 * 1.01
+        gate = Gate(epsilon=middle, delta=1e-5, share=0.9, gamma=gamma, records=records)
+        enough = gate.budget >= typical(gate.chosen_order) * 1.01
         low, high = (low, middle) if enough else (middle, high)
-    return Gate(epsilon=high, delta=1e-5, share=0.9, gamma=0.05, records=records)
+    return Gate(epsilon=high, delta=1e-5, share=0.9, gamma=gamma, records=records)
 
 
 def average_failure(population: Population, epsilon: float, direction: Direction) -> float:
     """Return delta at ``epsilon`` of both steps of a population, averaged over people: an integral over outputs.
 
-    Someone's first output y decides how loud their second step is, with the profile of a Gaussian; rounded by the
-    spacing of people and outputs, which is fine.
+    Someone's first output decides how loud their second step is. Rounded by the spacing of people and outputs, which is
+    fine.
     """
     first = population.quantile(_PLACES)[:, None] / population.noise
-    second = np.where(population.threshold < _OUTPUTS, 1 / population.noise, first / 5)
-    sign, mean = (1.0, first) if direction == "record in" else (-1.0, 0.0)
-    left = epsilon - sign * (first * _OUTPUTS - first**2 / 2)
-    density = norm.pdf(_OUTPUTS - mean) * _WIDTH
-    return float((density * np.maximum(gaussian_hockey_stick(second, left), 0.0)).sum(axis=1).mean())
+    second = np.where(population.threshold < OUTPUTS, 1 / population.noise, first / 5)
+    return float(two_steps_delta(first, second, epsilon, population.sample_rate, direction).mean())
 
 
 def _step(rng: np.random.Generator, exposures: FloatArray, rate: float, direction: Direction) -> FloatArray:

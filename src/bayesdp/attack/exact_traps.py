@@ -18,6 +18,7 @@ from bayesdp.attack.exact_subjects import Counts, Subject, counted, in_words, le
 from bayesdp.attack.finding import Finding
 from bayesdp.attack.loss_walks import Kind as StepKind
 from bayesdp.attack.loss_walks import worst_delta
+from bayesdp.attack.two_steps import step_delta
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.guarantees.worst_case import worst_case_of
 from bayesdp.run_ledger import Ledger
@@ -177,7 +178,7 @@ def true_delta(first: float, second: float, threshold: float, epsilon: float) ->
     width = 1e-4
     y: FloatArray = threshold + width * (np.arange(-180_000, 120_000, dtype=np.float64) + 0.5)  # none at the threshold
     left = epsilon - (first * y - first**2 / 2)
-    value = np.where(y > threshold, gaussian_hockey_stick(second, left), np.maximum(-np.expm1(left), 0.0))
+    value = np.where(y > threshold, step_delta(second, left), np.maximum(-np.expm1(left), 0.0))
     return float(np.sum(norm.pdf(y - first) * value) * width)
 
 
@@ -205,9 +206,3 @@ def best_of_several(runs: int, delta: float = 1e-5) -> Finding:
         should_break=True,
         note="compose all runs; each ledger by itself knows of one",
     )
-
-
-def gaussian_hockey_stick(exposure: float | FloatArray, epsilons: FloatArray) -> FloatArray:
-    """Return delta of one Gaussian step at epsilons of either sign; arrays broadcast."""
-    over = epsilons / exposure
-    return norm.cdf(exposure / 2 - over) - np.exp(np.minimum(epsilons, 700) + norm.logcdf(-exposure / 2 - over))
