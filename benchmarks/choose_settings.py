@@ -8,7 +8,8 @@ The most accurate configuration is chosen. That of digits is for a demonstration
 those within `WITHIN` of the most accurate, it is the one in which validation rows are the least exposed.
 
 `--typical` chooses for the aim typical, at the same worst case: of the configurations that give up at most `GIVE_UP` of
-the accuracy of the settings for everyone, the one in which half of the people have the least epsilon, estimated.
+the accuracy of the settings for everyone, the one in which half of the people have the least epsilon, estimated. For
+CIFAR-10 that is a full point, since less bought little in what was compared.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from benchmarks.machine import description
 
 RESULT = Path("results/choices.json")
 WITHIN = 0.02
-GIVE_UP = 0.004
+GIVE_UP = {"mnist": 0.004, "adult": 0.004, "cifar10": 0.01}
 
 
 def probes(
@@ -149,8 +150,9 @@ TYPICAL: dict[str, list[Choice]] = {
     "mnist": quiet_probes(0.65, 120, [(0.6, 150.0, 0.0)])
     + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0), (1.0, 150.0, 0.0)], shape=0.01)
     + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0)], shape=0.003),
-    "cifar10": quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)], shape=0.03)
-    + quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)], shape=0.05),
+    "cifar10": quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0), (0.6, 300.0, 0.0), (1.0, 150.0, 0.0)])
+    + quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)], shape=0.05)
+    + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0), (0.6, 300.0, 0.0), (0.1, 250.0, 0.8)], shape=0.1),
     "adult": [
         VariationalChoice(target_epsilon=0.1, steps=steps, clip=clip, learning_rate=rate)
         for steps, clip, rate in itertools.product([20, 40, 80], [3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 4.0])
@@ -287,15 +289,16 @@ def compare_typical(name: str) -> dict[str, Any]:
     }
 
 
-def chosen_typical(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+def chosen_typical(name: str, comparison: dict[str, Any]) -> list[dict[str, Any]]:
     """The configuration for each target, by the rule that stands above."""
+    give_up = GIVE_UP[name]
     return [
         min(
             (
                 trial
                 for trial in comparison["compared"]
                 if trial["target_epsilon"] == instead["target_epsilon"]
-                and trial["accuracy"] >= instead["accuracy"] - GIVE_UP
+                and trial["accuracy"] >= instead["accuracy"] - give_up
             ),
             key=lambda trial: trial["half"],
         )
@@ -315,7 +318,7 @@ def choose_typical(names: list[str], kept: dict[str, Any]) -> None:
         kept["machine"] = description()
         kept["recipes"][name]["typical"] = compare_typical(name)
         RESULT.write_text(json.dumps(kept, indent=1) + "\n")
-        for configuration in chosen_typical(kept["recipes"][name]["typical"]):
+        for configuration in chosen_typical(name, kept["recipes"][name]["typical"]):
             print("chosen:", name, configuration)
 
 
