@@ -29,7 +29,7 @@ def test_settings_are_the_best_of_those_that_were_compared(name):
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.typical])
 def test_typical_settings_are_those_that_the_rule_chooses(name):
     comparison, typical = COMPARED[name]["typical"], RECIPES[name].typical
-    chosen = {trial["target_epsilon"]: trial for trial in chosen_typical(comparison)}
+    chosen = {trial["target_epsilon"]: trial for trial in chosen_typical(name, comparison)}
     instead = {trial["target_epsilon"]: trial for trial in comparison["everyone"]}
     assert {aimed.choice.target_epsilon for aimed in typical} == set(chosen)
     for aimed in typical:
