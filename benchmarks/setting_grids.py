@@ -122,7 +122,8 @@ TYPICAL: dict[str, list[Choice]] = {
     + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0)], shape=0.003),
     "cifar10": quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0), (0.6, 300.0, 0.0), (1.0, 150.0, 0.0)])
     + quiet_probes(0.65, 120, [(0.3, 250.0, 0.5), (0.6, 150.0, 0.0)], shape=0.05)
-    + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0), (0.6, 300.0, 0.0), (0.1, 250.0, 0.8)], shape=0.1),
+    + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0), (0.6, 300.0, 0.0), (0.1, 250.0, 0.8)], shape=0.1)
+    + quiet_probes(0.65, 120, [(0.6, 150.0, 0.0), (0.6, 75.0, 0.0), (1.0, 75.0, 0.0)], shape=0.01),
     "adult": [
         VariationalChoice(target_epsilon=0.1, steps=steps, clip=clip, learning_rate=rate)
         for steps, clip, rate in itertools.product([20, 40, 80], [3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 4.0])
