@@ -26,7 +26,7 @@ from bayesdp.paper.bayesian_accountant import BayesianAccountant, LastLambdaWarn
 from bayesdp.validation import FloatArray
 
 TITLE = "Coverage of claims from end to end"
-SECONDS = 2400.0
+SECONDS = 900.0
 LEVEL = 1e-4
 """The probability that one claim that holds as promised is called broken."""
 DELTA, SHARES, MEMBER_SHARES = 1e-5, (0.5, 0.9), (0.5, 0.8)
