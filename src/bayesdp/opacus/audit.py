@@ -103,7 +103,7 @@ class AuditRecords(DueSteps):
         "The twin with hooks: a NormPass, or a module of Opacus."
         self._twinned: tuple[list[int], list[Any]] = ([], [])
         "When the twin was made: ids of the live parameters that are clipped together, and replaced methods."
-        self._modes = self._modes_now()
+        self._modes = [module.training for module in modules_of(self._live)]
         self._tried = self._checked = False
         self._quiet = False
         "Whether layers that are known to be random are to be left out."
@@ -259,11 +259,10 @@ class AuditRecords(DueSteps):
             twin.grad = None
         return norms
 
-    def _clipped_parameters(self) -> list[nn.Parameter]:
-        """Return the live parameters that are clipped together: the optimizer's; in ghost mode the module's."""
+    def _clipped_parameters(self, modules: Sequence[nn.Module]) -> list[nn.Parameter]:
+        """Return the live parameters that are clipped together: the optimizer's; in ghost mode those of the modules."""
         if isinstance(self._clipping, GhostClipping):
-            live = parameters_of(modules_of(self._live))
-            return [parameter for parameter in live if parameter.requires_grad]
+            return [parameter for parameter in parameters_of(modules) if parameter.requires_grad]
         return self._clipping.optimizer.params
 
     def _hooked(self, twin: Twin, clipped: Sequence[nn.Parameter]) -> Any:
@@ -293,13 +292,11 @@ class AuditRecords(DueSteps):
     def _count_pass(self, *_: Any) -> None:
         self.passes += 1
 
-    def _modes_now(self) -> list[bool]:
-        return [module.training for module in modules_of(self._live)]
-
     def _follow(self) -> list[nn.Parameter]:
         """Make the twin what the model is now, or a new one; return the twins of the parameters that are clipped."""
-        clipped = self._clipped_parameters()
-        made_of = [id(parameter) for parameter in clipped], replaced_methods(self._live)
+        modules = modules_of(self._live)
+        clipped = self._clipped_parameters(modules)
+        made_of = [id(parameter) for parameter in clipped], replaced_methods(modules)
         if self._twin is None or made_of != self._twinned:
             self._twinned = made_of
             self._twin = twin = Twin(self._live, getattr(self._model, "autograd_grad_sample_hooks", []))
@@ -307,8 +304,8 @@ class AuditRecords(DueSteps):
             twin.module.register_forward_hook(self._count_pass)
             self._wrapped = self._hooked(twin, clipped)
         if self._live.training:  # it may be in evaluation mode for a while
-            self._modes = self._modes_now()
-        self._twin.follow(self._modes, quiet=self._quiet)
+            self._modes = [module.training for module in modules]
+        self._twin.follow(modules, self._modes, quiet=self._quiet)
         return self._twin.of(clipped)
 
 

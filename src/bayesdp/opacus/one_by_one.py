@@ -11,7 +11,7 @@ from torch import nn
 from bayesdp.opacus.audit_data import audit_data
 from bayesdp.opacus.due_steps import DueSteps
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
-from bayesdp.opacus.twin import Twin
+from bayesdp.opacus.twin import Twin, modules_of
 from bayesdp.validation import refuse
 
 Gradients = Sequence[torch.Tensor]
@@ -78,5 +78,6 @@ class OneByOne(DueSteps):
         if self._twin is None:
             self._twin = Twin(self._live, getattr(self._model, "autograd_grad_sample_hooks", []))
             self._twin.module.requires_grad_(False)
-        self._twin.follow([module.training for module in self._live.modules()], quiet=False)
+        modules = modules_of(self._live)
+        self._twin.follow(modules, [module.training for module in modules], quiet=False)
         return self._twin

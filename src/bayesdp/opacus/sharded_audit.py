@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor
 
 from bayesdp.opacus.audit import AuditRecords
 from bayesdp.opacus.passes import PassHook
-from bayesdp.opacus.twin import LEFT_BY_OPACUS, Copy
+from bayesdp.opacus.twin import LEFT_BY_OPACUS, Copy, modules_of
 
 _LEFT_BY_FSDP = ("__composable_api_state_key", "_is_fsdp_managed_module", "_fsdp_use_orig_params")
 _LEFT_BEHIND = _LEFT_BY_FSDP + LEFT_BY_OPACUS
@@ -42,11 +42,12 @@ class UnshardedModel:
         sharded: nn.Module = model._module
         with _unsharded(sharded):
             self._module = copy.deepcopy(sharded)
+        self._sharded = sharded
         self._copy = Copy(sharded, self._module, _LEFT_BEHIND)
 
     def follow(self) -> None:
         """Make it what the sharded model is now. All ranks must call this together."""
-        self._copy.follow(_whole)
+        self._copy.follow(modules_of(self._sharded), _whole)
 
 
 class ShardedAuditRecords(AuditRecords):

@@ -54,23 +54,34 @@ class Copy:
     ``left``: what names of settings that are not copied begin with.
     """
 
-    def __init__(self, live: nn.Module, module: nn.Module, left: tuple[str, ...]) -> None:
-        self.live, self._left = live, left
-        self.modules = modules_of(module)
-        self.parameters, self._buffers = parameters_of(self.modules), buffers_of(self.modules)
+    twins: dict[int, nn.Parameter]
+    "The parameters of the copy, by the ids of the live ones."
 
-    def follow(self, whole: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Copy plain settings and buffers, and set parameters; ``whole`` returns the data of a live tensor."""
-        modules = modules_of(self.live)
+    def __init__(self, live: nn.Module, module: nn.Module, left: tuple[str, ...]) -> None:
+        self._left = left
+        self.modules = modules_of(module)
+        self._parameters, self._buffers = parameters_of(self.modules), buffers_of(self.modules)
+        self._pair(parameters_of(modules_of(live)))
+
+    def follow(self, modules: Sequence[nn.Module], whole: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Copy plain settings and buffers, and set parameters.
+
+        ``modules`` are those of the live module now, and ``whole`` returns the data of a live tensor.
+        """
         for live, module in zip(modules, self.modules, strict=True):
             own = module.__dict__
             for name, value in live.__dict__.items():
                 if type(value) in _PLAIN and own.get(name) is not value and not name.startswith(self._left):
                     own[name] = value
-        for live, parameter in zip(parameters_of(modules), self.parameters, strict=True):
+        parameters = parameters_of(modules)
+        for live, parameter in zip(parameters, self._parameters, strict=True):
             parameter.data = whole(live)
+        self._pair(parameters)
         for live, buffer in zip(buffers_of(modules), self._buffers, strict=True):
             buffer.data = whole(live).clone()
+
+    def _pair(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.twins = dict(zip(map(id, parameters), self._parameters, strict=True))
 
 
 class Twin:
@@ -83,16 +94,15 @@ class Twin:
 
     def of(self, parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         """Return the twins of live parameters."""
-        live = parameters_of(modules_of(self._copy.live))
-        twins = dict(zip(map(id, live), self._copy.parameters, strict=True))
-        return [twins[id(parameter)] for parameter in parameters]
+        return [self._copy.twins[id(parameter)] for parameter in parameters]
 
-    def follow(self, modes: Sequence[bool], *, quiet: bool) -> None:
+    def follow(self, modules: Sequence[nn.Module], modes: Sequence[bool], *, quiet: bool) -> None:
         """Become what the model is now: parameters are shared; buffers, plain settings and the modes are copied.
 
-        ``modes`` says which modules are in training mode; with ``quiet``, random layers without parameters are not.
+        ``modules`` are those of the model, and ``modes`` says which of them are in training mode; with ``quiet``,
+        random layers without parameters are not.
         """
-        self._copy.follow(lambda tensor: tensor.data)
+        self._copy.follow(modules, lambda tensor: tensor.data)
         for mode, module in zip(modes, self._copy.modules, strict=True):
             silent = quiet and draws_at_random(module) and not any(True for _ in module.parameters())
             module.__dict__["training"] = mode and not silent
@@ -122,12 +132,12 @@ def buffers_of(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
     return [buffer for buffer in dict.fromkeys(own) if buffer is not None]
 
 
-def replaced_methods(root: nn.Module) -> list[MethodType]:
+def replaced_methods(modules: Iterable[nn.Module]) -> list[MethodType]:
     """Return the ``forward`` methods that modules have of their own: Accelerate replaces them, to enter autocast.
 
     Only those that a copy of the module would have as well, bound to the copy.
     """
-    own = [(module, module.__dict__.get("forward")) for module in modules_of(root)]
+    own = [(module, module.__dict__.get("forward")) for module in modules]
     return [method for module, method in own if isinstance(method, MethodType) and method.__self__ is module]
 
 
