@@ -14,9 +14,10 @@ Sizes go from B/4 up: the fixed part is what an audit of few records costs, and 
 say little about it. (Figures under "before" are from B, or B/2 where B is 16, up.) Intervals contain 95 % of what the
 fit gives on turns drawn again with replacement.
 
-An audit of few records is a forward and a backward pass, and what a pass of one record through the bare model takes, in
-PyTorch alone, nobody can save who makes a pass of its own: ``plain_milliseconds``, measured in the same turns ("before"
-has none). A line holds if the price is below its limit and the fixed part is at most 2 ms above that plain pass.
+An audit of few records is a forward and a backward pass, and what passes of the bare model cost for few records in
+PyTorch alone, nobody can save who makes a pass of its own: small products are slow, so the line through plain passes
+has a fixed part as well. It is measured with the same numbers of records, in the same turns ("before" has none). A line
+holds if the price is at most its limit, and the fixed part at most 2 ms, or at most 2 ms above that of plain passes.
 
 Prints and writes results/audit_cost.json under "after", or under another --label; other labels in it are kept. Exit
 code 1 if a line fails.
@@ -47,7 +48,7 @@ from benchmarks.example_models import SCRIPTS, Script
 from benchmarks.machine import description
 
 MODES = ("hooks", "ghost")
-FIXED_LIMIT = 2.0  # milliseconds above those of a plain pass
+FIXED_LIMIT = 2.0  # milliseconds, above those of plain passes
 TURNS, WARM_UP, DRAWN_AGAIN = 15, 1, 1000
 RESULT = Path(__file__).parents[1] / "results" / "audit_cost.json"
 
@@ -91,13 +92,13 @@ def new_run(script: Script, mode: str, batch: int, audit: int | None) -> Callabl
     return step
 
 
-def new_plain_pass(script: Script) -> Callable[[], float]:
-    """Return a function that takes one record through the bare model, forward and backward: its processor seconds."""
+def new_plain_pass(script: Script, records: int) -> Callable[[], float]:
+    """Return a function that takes so many records through the bare model and back: its processor seconds."""
     torch.manual_seed(0)
     model: Any = script.model()
     model.train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    (x, y), loss = script.data(1), nn.CrossEntropyLoss()
+    (x, y), loss = script.data(records), nn.CrossEntropyLoss()
 
     def plain_pass() -> float:
         begin = time.process_time()
@@ -111,28 +112,31 @@ def measure(script: Script, mode: str, batch: int, turns: int) -> dict[str, Any]
     """Return what audits cost in one script, at one way of clipping and one batch size."""
     audits = (None, None, 0, *script.audits)  # alone, control, watched, audited
     runs = [new_run(script, mode, batch, audit) for audit in audits]
-    plain_pass, plain = new_plain_pass(script), np.zeros(turns)
-    seconds = np.zeros((turns, len(runs), 2))
+    passes = [new_plain_pass(script, records) for records in script.audits]
+    seconds, plain = np.zeros((turns, len(runs), 2)), np.zeros((turns, len(passes)))
     rng = np.random.default_rng(0)
     for turn in range(-WARM_UP, turns):
-        for number in rng.permutation(len(runs)):
-            taken = runs[number]()
-            if turn >= 0:
-                seconds[turn, number] = taken
-        passed = plain_pass()
-        if turn >= 0:
-            plain[turn] = passed
+        for number in rng.permutation(len(runs) + len(passes)):
+            if number < len(runs):
+                seconds[max(turn, 0), number] = runs[number]()
+            else:
+                plain[max(turn, 0), number - len(runs)] = passes[number - len(runs)]()
     alone = seconds[:, 0, 0]
     added = seconds[:, 3:, 1] - seconds[:, 2:3, 1]
 
-    def fitted(chosen: np.ndarray) -> tuple[float, float]:
+    def fitted(chosen: np.ndarray) -> tuple[float, float, float]:
+        """Return the price, and the fixed parts of audits and of plain passes, in milliseconds."""
         slope, fixed = np.polyfit(script.audits, np.median(added[chosen], axis=0), 1)
-        return slope * batch / np.median(alone[chosen]), 1e3 * fixed
+        _, fixed_of_plain = np.polyfit(script.audits, np.median(plain[chosen], axis=0), 1)
+        return slope * batch / np.median(alone[chosen]), 1e3 * fixed, 1e3 * fixed_of_plain
 
-    price, fixed = fitted(np.arange(turns))
+    values = fitted(np.arange(turns))
     again = np.array([fitted(rng.integers(turns, size=turns)) for _ in range(DRAWN_AGAIN)])
-    (price_low, fixed_low), (price_high, fixed_high) = np.quantile(again, [0.025, 0.975], axis=0)
-    plain_milliseconds = 1e3 * float(np.median(plain))
+    price, fixed, fixed_of_plain = (
+        {"value": value, "low": float(low), "high": float(high)}
+        for value, low, high in zip(values, *np.quantile(again, [0.025, 0.975], axis=0), strict=True)
+    )
+    price["limit"], fixed["limit"] = script.limit, max(fixed_of_plain["value"], 0.0) + FIXED_LIMIT
     return {
         "script": script.name,
         "mode": mode,
@@ -142,15 +146,10 @@ def measure(script: Script, mode: str, batch: int, turns: int) -> dict[str, Any]
         "audit_milliseconds": {
             str(m): 1e3 * float(np.median(column)) for m, column in zip(script.audits, added.T, strict=True)
         },
-        "price": {"value": price, "low": float(price_low), "high": float(price_high), "limit": script.limit},
-        "fixed_milliseconds": {
-            "value": fixed,
-            "low": float(fixed_low),
-            "high": float(fixed_high),
-            "limit": plain_milliseconds + FIXED_LIMIT,
-        },
-        "plain_milliseconds": plain_milliseconds,
-        "holds": bool(price <= script.limit and fixed <= plain_milliseconds + FIXED_LIMIT),
+        "price": price,
+        "fixed_milliseconds": fixed,
+        "fixed_milliseconds_of_plain_passes": fixed_of_plain,
+        "holds": all(each["value"] <= each["limit"] for each in (price, fixed)),
     }
 
 
@@ -161,22 +160,24 @@ def shown(line: dict[str, Any]) -> str:
         f"{line['script']:12} {line['mode']:6} B {line['batch']:4}: {line['milliseconds_alone']:7.1f} ms alone "
         f"(control {line['control_over_alone']:.3f}); audit {price['value']:.2f} [{price['low']:.2f}, "
         f"{price['high']:.2f}] m/B of a step, limit {price['limit']}; fixed {fixed['value']:6.2f} "
-        f"[{fixed['low']:.2f}, {fixed['high']:.2f}] ms, a plain pass {line['plain_milliseconds']:.2f} ms: "
+        f"[{fixed['low']:.2f}, {fixed['high']:.2f}] ms, limit {fixed['limit']:.2f}: "
         f"{'holds' if line['holds'] else 'FAILS'}"
     )
 
 
 def table(result: dict[str, Any]) -> str:
     """Return the figures of both labels as the table that the documentation shows."""
-    rows = ["| script | clipping | before | after | fixed part | a plain pass |", "|---|---|---|---|---|---|"]
+    rows = ["| script | clipping | before | after | fixed part | that of plain passes |", "|---|---|---|---|---|---|"]
     before = {(line["script"], line["mode"], line["batch"]): line for line in result["before"]["lines"]}
     for line in result["after"]["lines"]:
         earlier = before[line["script"], line["mode"], line["batch"]]["price"]["value"]
-        price, fixed = line["price"]["value"], line["fixed_milliseconds"]["value"]
+        price, fixed, of_plain = (
+            line[key]["value"] for key in ("price", "fixed_milliseconds", "fixed_milliseconds_of_plain_passes")
+        )
         clipping = "flat" if line["mode"] == "hooks" else "ghost"
         rows.append(
             f"| {line['script']} | {clipping} | {earlier:.2f} | {price:.2f} | {max(fixed, 0):.1f} ms "
-            f"| {line['plain_milliseconds']:.1f} ms |"
+            f"| {max(of_plain, 0):.1f} ms |"
         )
     return "\n".join(rows)
 
