@@ -6,8 +6,9 @@ squared norm can be had in two ways:
 
     |sum_t b_t a_t^T|^2  =  sum_{s,t} <b_s, b_t> <a_s, a_t>          (Goodfellow 2015; Li et al. 2022)
 
-The left side takes T out in multiplications, the right side T^2 (out + in): ``linear_norms`` takes the smaller. The
-right side is a sum whose terms may cancel, and rounding is relative to the terms: a margin of 8 units in the last place
+The left side takes T out in multiplications, the right side T^2 (out + in), in more and smaller operations:
+``linear_norms`` takes the right side if it has at most half the multiplications, which is about where it begins to be
+faster. It is a sum whose terms may cancel, and rounding is relative to the terms: a margin of 8 units in the last place
 of (sum_t |b_t| |a_t|)^2 is added, so that a norm comes out too large rather than too small.
 
 What is computed is what Opacus clips by: ``grad_sample`` as its samplers compute it, also where these differ from the
@@ -88,7 +89,7 @@ def outer_product_norms(inputs: torch.Tensor, backprops: torch.Tensor) -> torch.
     if places == 1:
         return vector_norm(inputs.squeeze(1), dim=1) * vector_norm(backprops.squeeze(1), dim=1)
     size_in, size_out = inputs.shape[2], backprops.shape[2]
-    if places * (size_in + size_out) > size_in * size_out:
+    if 2 * places * (size_in + size_out) > size_in * size_out:
         return vector_norm(torch.bmm(backprops.transpose(1, 2), inputs), dim=(1, 2))
     among_inputs = torch.bmm(inputs, inputs.transpose(1, 2))
     among_backprops = torch.bmm(backprops, backprops.transpose(1, 2))

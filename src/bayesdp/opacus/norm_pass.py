@@ -60,7 +60,7 @@ class NormPass:
         self._records = 0
         self._forward = False
         self._seed = torch.ones((), requires_grad=True)
-        parameters = set(self._wanted)
+        self._marked = parameters = frozenset(self._wanted)
         owners: set[nn.Parameter] = set()
         layers = list(_trained_layers(module, parameters))
         take_in_one(module, layers, self._note, self._seed)
@@ -156,7 +156,7 @@ class NormPass:
             norms = short_cut(layer, turned)
             if norms is not None:
                 return norms
-        with _needing_gradients(layer, self._wanted):
+        with _needing_gradients(layer, self._marked):
             return sampled_norms(layer, turned, by_derivative=self._force_functorch)
 
 
@@ -214,9 +214,9 @@ def _trained_layers(module: nn.Module, wanted: Collection[nn.Parameter]) -> Iter
 
 
 @contextmanager
-def _needing_gradients(layer: nn.Module, wanted: Sequence[nn.Parameter]) -> Generator[None]:
+def _needing_gradients(layer: nn.Module, wanted: Collection[nn.Parameter]) -> Generator[None]:
     """Mark the parameters of a layer that are wanted: Opacus' samplers ask for the mark."""
-    marked = [parameter for parameter in layer.parameters() if any(parameter is each for each in wanted)]
+    marked = [parameter for parameter in layer.parameters() if parameter in wanted]
     for parameter in marked:
         parameter.requires_grad_(True)
     try:
