@@ -102,7 +102,10 @@ GRIDS: dict[str, list[list[Choice]]] = {
     ],
     "cifar10": [
         # One step is least squares: the shape is the left side of the normal equations, the first gradient the right.
-        probes(0.65, [60], [600.0, 900.0], [(0.2, 0.5), (0.1, 0.5)]) + probes(0.65, [1], [1.0], [(0.3, 1.0)]),
+        probes(0.65, [60], [600.0, 900.0], [(0.2, 0.5), (0.1, 0.5)])
+        + probes(0.65, [60], [1400.0], [(0.2, 0.5), (0.3, 0.5)])
+        + probes(0.65, [100], [900.0], [(0.2, 0.5)])
+        + probes(0.65, [1], [1.0], [(0.3, 1.0)]),
         probes(0.2, [20, 40], [800.0], [(0.1, 0.5)])
         + probes(0.2, [20], [1500.0], [(0.0, 0.3), (0.1, 0.5)])
         + probes(0.2, [1], [1.0], [(0.3, 1.0), (0.6, 1.0)]),

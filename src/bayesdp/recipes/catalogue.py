@@ -190,7 +190,7 @@ RECIPES = {
                 ProbeChoice(target_epsilon=0.2, steps=40, clip=0.02, learning_rate=800.0, shape=0.1, floor=0.5),
                 ProbeChoice(target_epsilon=0.09, steps=10, clip=0.02, learning_rate=2500.0, shape=0.1, floor=0.5),
             ),
-            tried=38,
+            tried=44,
             audit_used_for=_LOOKED,
         ),
         Recipe(
