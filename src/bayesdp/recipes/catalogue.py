@@ -190,6 +190,16 @@ RECIPES = {
                 ProbeChoice(target_epsilon=0.2, steps=40, clip=0.02, learning_rate=800.0, shape=0.1, floor=0.5),
                 ProbeChoice(target_epsilon=0.09, steps=10, clip=0.02, learning_rate=2500.0, shape=0.1, floor=0.5),
             ),
+            typical=(
+                Typical(
+                    choice=_quiet_probe(
+                        target_epsilon=0.65, steps=120, clip=1.0, learning_rate=75.0, momentum=0.0, shape=0.01
+                    ),
+                    gives=OnValidationRows(accuracy=0.8960, half=0.1155),
+                    instead_of=OnValidationRows(accuracy=0.9056, half=0.3840),
+                    tried=12,
+                ),
+            ),
             tried=44,
             audit_used_for=_LOOKED,
         ),
