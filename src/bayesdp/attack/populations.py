@@ -68,7 +68,7 @@ class Population:
     def deltas(self, epsilon: float, direction: Direction) -> FloatArray:
         """Return delta of everybody, [2n], as if norms were fixed beforehand: interpolated, so hardly too large."""
         norms, _ = self.everybody()
-        grid = np.linspace(norms[0].min(), norms[0].max(), _GRID)
+        grid = np.linspace(float(norms[0].min()), float(norms[0].max()), _GRID)
         people = np.concatenate([np.stack([grid, grid / 5]), np.stack([grid, np.ones(_GRID)])], axis=1) / self.noise
         at_grid = two_steps_delta(people[0][:, None], people[1][:, None], epsilon, self.sample_rate, direction)
         quiet, loud = np.split(at_grid, 2)
