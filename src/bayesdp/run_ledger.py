@@ -330,8 +330,9 @@ def compose(ledgers: Sequence[Ledger], path: str | Path | None = None) -> Ledger
     Raises:
         InvalidInputError: For fewer than two ledgers, and for runs on data of different names: these may be different
             people, and runs on disjoint data cannot be composed in this version.
-        LedgerError: If a run is given twice or was chosen among others (``selection``), if a ledger was
-            closed, or if there is a file at ``path`` already.
+        LedgerError: If a run is given twice or was chosen among others (``selection``), if steps of two runs had the
+            same random numbers (``watch`` notes states of generators), if a ledger was closed, or if there is a file
+            at ``path`` already.
         StorageError: If the new file cannot be written.
     """
     return Ledger.from_file(composed_file(ledgers, path))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesdp import InvalidInputError, Ledger, LedgerError, SubsampledGaussian, WorstCase, compose
-from bayesdp.ledger import histograms, run_composition
+from bayesdp.ledger import histograms, run_composition, source_text
 
 SETTINGS = [(1.0, 0.1, 1.0), (2.0, 0.1, 1.0), (1.0, 0.5, 2.0), (1.5, 1.0, 1.0)]
 
@@ -170,3 +170,35 @@ def test_the_curve_over_time_covers_all_runs() -> None:
     assert min(points) < 20
     assert max(points) > 180
     assert (np.diff(costs[:, 0, 0]) > 0).all()
+
+
+@pytest.mark.parametrize(("what", "states"), [("noise", ([5], [])), ("draws", ([], [5]))])
+def test_runs_with_the_same_random_numbers_have_no_epsilon_together(
+    tmp_path: Path, what: str, states: tuple[list[int], list[int]]
+) -> None:
+    """A seed at the top of a script that is run twice: one line, and nothing is written."""
+    runs: list[Ledger] = []
+    for name, source in (
+        ("a.ledger", source_text("opacus", *states)),
+        ("b.ledger", source_text("opacus", [1], [2])),
+        ("c.ledger", source_text("opacus", *states)),
+    ):
+        runs.append(Ledger.create(tmp_path / name))
+        runs[-1].step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source)
+    refused = (
+        rf"c\.ledger': .* \({what}\) of a step in '{{}}': .* no epsilon is known for both runs together; give each run "
+        r"a seed of its own, or use SecureNoise and SecureSampler\.$"
+    )
+    with pytest.raises(LedgerError, match=refused.format(r".*a\.ledger")):
+        compose(runs, tmp_path / "all.ledger")
+    assert not (tmp_path / "all.ledger").exists()
+    with pytest.raises(LedgerError, match=refused.format(":memory:")):
+        compose(runs[:2]).then(runs[2])
+    assert compose(runs[:2]).steps == 2
+
+
+def test_noise_and_draws_from_generators_with_one_seed_are_no_repetition() -> None:
+    first, second = Ledger(), Ledger()
+    first.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source_text("opacus", [5], [6]))
+    second.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source_text("opacus", [6], [5]))
+    assert first.then(second).steps == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bayesdp import Ledger, LedgerError
+from bayesdp import Ledger, LedgerError, compose
 from bayesdp.opacus import SecureNoise
 from bayesdp.randomness import Secure
 from opacus_runs import Run, default_run, private_run
@@ -113,6 +113,19 @@ def test_a_state_from_a_checkpoint(tmp_path: Path) -> None:
         assert ledger.steps == 7
         run.optimizer.generator.set_state(before)
         check_refused(run, ledger, 7)
+
+
+def test_two_runs_with_the_same_seed_are_not_composed(tmp_path: Path) -> None:
+    """Each by itself is sound; with seeds of their own, so are both together."""
+    ledgers: list[Ledger] = []
+    for number, seed in enumerate((3, 3, 4)):
+        run = private_run(seed=seed)
+        with run.watch(tmp_path / f"{number}.ledger"):
+            run.train(most=2)
+        ledgers.append(Ledger.open(tmp_path / f"{number}.ledger", write=False))
+    with pytest.raises(LedgerError, match=r"1\.ledger': contains a step with the random numbers \(noise\)"):
+        compose(ledgers[:2])
+    assert compose(ledgers[1:]).steps == 4
 
 
 def test_noise_from_elsewhere_is_not_looked_at(ledger: Ledger) -> None:

@@ -24,11 +24,18 @@ from bayesdp.ledger.history import History
 from bayesdp.ledger.seals import lasting_seal
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
+from bayesdp.ledger.step_sources import SharedStates
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray, InvalidInputError, brief, refuse
 
 Value = TypeVar("Value")
+
+_SAME_NUMBERS = (
+    "contains a step with the random numbers ({what}) of a step in {other}: results with the same noise differ by "
+    "gradients alone, and equal draws are no sampling, so no epsilon is known for both runs together; give each run a "
+    "seed of its own, or use SecureNoise and SecureSampler"
+)
 
 
 def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> LedgerFile:
@@ -37,8 +44,9 @@ def composed_file(ledgers: Sequence[StoredLedger], path: str | Path | None) -> L
     ``bayesdp.compose`` says what is composed and how. Costs are weighed at the orders of the run that was begun first:
     no others were fixed before the first step of all, which the proof of ex-post figures needs. The file is written in
     one transaction and sealed; if anything fails, it is removed. Raises InvalidInputError for fewer than two ledgers
-    and for runs on data of different names, LedgerError for a run that is given twice or was chosen among others, and
-    if there is a file at ``path``, StorageError if it cannot be written.
+    and for runs on data of different names, LedgerError for a run that is given twice or was chosen among others, for
+    two runs that began a step with a generator in the same state, and if there is a file at ``path``, StorageError if
+    it cannot be written.
     """
     _check(ledgers)
     ids, note = _common_ids(ledgers)
@@ -155,8 +163,13 @@ def _as_run(ledger: StoredLedger) -> dict[str, object]:
 
 def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) -> Iterator[StoredStep]:
     """Yield all steps, numbered and chained anew, and add each to the history."""
-    for ledger in ledgers:
+    states = SharedStates()
+    for number, ledger in enumerate(ledgers):
         for stored in ledger.stored_steps():
+            shared = states.shared(number, stored.step.source)
+            if shared is not None:
+                what, other = shared
+                raise LedgerError(ledger.path, _SAME_NUMBERS.format(what=what, other=brief(ledgers[other].path)))
             place = history.bins.place(stored.step.noise_std, stored.step.sample_rate, stored.step.clip)
             batch = None
             if stored.batch is not None:

@@ -3,9 +3,9 @@
 Two steps with the same noise are no Gaussian mechanism: what they release differs by gradients without noise. Two steps
 with the same draw are no Poisson samples: whoever was in the one is in the other. Whoever takes random numbers from a
 generator that can be seeded or restored therefore keeps a digest of its state with each step, so that a run which goes
-on in another process can tell that a state comes back. The digests stand in ``Step.source`` and under the hash chain,
-like all of a step; ``Stretch.source`` has the program alone. A digest says nothing about noise or draws, but whoever
-guesses a seed can check the guess.
+on in another process can tell that a state comes back; runs that are composed must not share a state either. The
+digests stand in ``Step.source`` and under the hash chain, like all of a step; ``Stretch.source`` has the program alone.
+A digest says nothing about noise or draws, but whoever guesses a seed can check the guess.
 """
 
 from __future__ import annotations
@@ -39,6 +39,23 @@ def noise_states(source: str) -> list[int]:
 def draw_states(source: str) -> list[int]:
     """Return the digests of the states of draws in the source of a step; none if it has none."""
     return _digests(_parts(source)[2])
+
+
+class SharedStates:
+    """The states that steps of several runs came from, to see whether two runs have one in common."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, int], int] = {}
+
+    def shared(self, run: int, source: str) -> tuple[str, int] | None:
+        """Note the states of a step; return what it shares, "noise" or "draws", with another run, and its number."""
+        states = [("noise", state) for state in noise_states(source)]
+        states += [("draws", state) for state in draw_states(source)]
+        for state in states:
+            other = self._runs.setdefault(state, run)
+            if other != run:
+                return state[0], other
+        return None
 
 
 def _part(name: str, states: Iterable[int]) -> str:

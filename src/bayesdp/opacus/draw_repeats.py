@@ -10,8 +10,9 @@ Draws are compared with draws alone. Noise and draws may come from two generator
 repetition of either. Not looked at: sampling at rate 1, which draws nothing by chance; loaders that only shuffle, for
 which each record is accounted in every epoch; ``SecureSampler``, whose generator does not repeat, or says "seeded".
 
-What it cannot see: draws of another run, with a ledger of its own, from the same seed; steps of ledgers that earlier
-versions wrote; a stretch of random numbers that is entered at another place.
+What it cannot see: draws of another run, with a ledger of its own, from the same seed (``bayesdp.compose`` refuses the
+two ledgers); steps of ledgers that earlier versions wrote; a stretch of random numbers that is entered at another
+place.
 """
 
 from __future__ import annotations

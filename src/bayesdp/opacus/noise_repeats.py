@@ -6,10 +6,11 @@ a state is restored (a checkpoint behind which steps were released), or after ``
 looked at just before noise is drawn, and a digest of it is kept: for all steps in memory, and in the ledger for its
 steps, so that a run that is resumed knows the states of earlier processes. draw_repeats.py does the same for draws.
 
-What it cannot see: noise of another run, with a ledger of its own, from the same seed; steps of ledgers that earlier
-versions wrote; a stretch of random numbers that is entered at another place; for a shuffled loader, states of earlier
-processes except the first of each epoch, as only that one is a step of the ledger. Noise that does not come from
-Opacus' own ``add_noise`` (``SecureNoise``, secure mode) is not looked at: a cryptographic generator does not repeat.
+What it cannot see: noise of another run, with a ledger of its own, from the same seed (``bayesdp.compose`` refuses the
+two ledgers); steps of ledgers that earlier versions wrote; a stretch of random numbers that is entered at another
+place; for a shuffled loader, states of earlier processes except the first of each epoch, as only that one is a step of
+the ledger. Noise that does not come from Opacus' own ``add_noise`` (``SecureNoise``, secure mode) is not looked at: a
+cryptographic generator does not repeat.
 """
 
 from __future__ import annotations
