@@ -164,7 +164,8 @@ def reproduce(
     target: Annotated[
         str,
         typer.Argument(
-            help="composition, sigma-epsilon, lambda-epsilon, motivation, table1, leakage, all", metavar="EXPERIMENT"
+            help="composition, sigma-epsilon, lambda-epsilon, motivation, table1, recipes, leakage, all",
+            metavar="EXPERIMENT",
         ),
     ],
     output: Annotated[

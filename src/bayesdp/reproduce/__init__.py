@@ -8,6 +8,8 @@ sigma_epsilon.py    the supplement's two figures on sigma
 lambda_epsilon.py   the supplement's figure on lambda
 motivation.py       the example of section 3, simulated
 table1.py           Table 1
+recipes.py          Table 1 with our own recipes
+printed_table.py    what Table 1 prints, for both
 leakage.py          Figure 2
 published/          the authors' procedures: accountant, training, models, synthetic gradients
 
