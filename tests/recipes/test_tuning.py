@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import sys
 from datetime import datetime
@@ -118,6 +119,31 @@ def test_no_file_tells_which_trial_was_the_best_by_its_time(tmp_path, data, monk
         assert {time.replace("T", " ") for time in re.findall(years, written)} <= {began[:19].replace("T", " ")}
 
 
+def test_files_of_others_keep_their_times(tmp_path, data, three_trials):
+    folder = tmp_path / "out"
+    (folder / "notes").mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    for name in ("notes", "notes.txt"):
+        os.utime(folder / name, (1e9, 1e9))
+    train("adult", data=data, target_epsilon=TARGET, tune=4, output=folder)
+    assert {(folder / name).stat().st_mtime for name in ("notes", "notes.txt")} == {1e9}
+
+
+@pytest.mark.parametrize("begun", ["run.ledger", "trials"])
+def test_a_run_that_began_meanwhile_is_left_alone(tmp_path, data, monkeypatch, begun):
+    """Features may take half an hour, in which somebody begins another run in the same folder."""
+    folder, real = tmp_path / "out", training.extract
+
+    def slow(*arguments):
+        (folder / begun).mkdir(parents=True)
+        return real(*arguments)
+
+    monkeypatch.setattr(training, "extract", slow)
+    with pytest.raises(ValueError, match="began in this one"):
+        train("adult", data=data, target_epsilon=TARGET, tune=3, output=folder)
+    assert [path.name for path in folder.iterdir()] == [begun]
+
+
 def test_trials_are_independent_and_a_seed_repeats_all_of_them(data, three_trials):
     first, again = (
         train("adult", data=data, target_epsilon=TARGET, tune=2, seed=1, reproducible=True) for _ in range(2)
@@ -227,6 +253,8 @@ def test_a_choice_that_ended_keeps_its_model(command, tmp_path, data, monkeypatc
     assert not (folder / "trials").exists()
     with Ledger.open(folder / "run.ledger", write=False) as ledger:
         assert ledger.claims().everyone.epsilon <= TARGET
+        began = datetime.fromisoformat(ledger.selection.began).timestamp()
+    assert {(folder / name).stat().st_mtime for name in ("run.ledger", "model.safetensors")} == {began}
     code, said = command(*options, "--tune", "2")
     assert code == 2
     assert "the run in this one is finished" in said

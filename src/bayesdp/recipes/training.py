@@ -169,7 +169,7 @@ def train(
     if folder is not None:
         _keep(folder, trained, content)
         if best is not None:
-            hide_times(folder)
+            hide_times(folder, FILES)
     return trained
 
 
