@@ -16,7 +16,7 @@ from bayesdp.ledger import check_not_written
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, showing, silent
 from bayesdp.randomness import source
-from bayesdp.recipes.catalogue import AIMS, find_recipe
+from bayesdp.recipes.catalogue import AIMS, Typical, find_recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, array_bytes
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.features import extract, find_extractor
@@ -164,13 +164,20 @@ def train(
         model=fitted,
         repeated_steps=ledger.history.repeated_steps() if tune is None else None,
         judged_on="audit rows" if dataset.test is None else "test rows",
-        aim=None if typical is None else typical.statement(),
+        aim=None if typical is None else _aim(typical, target),
     )
     if folder is not None:
         _keep(folder, trained, content)
         if best is not None:
             hide_times(folder, FILES)
     return trained
+
+
+def _aim(typical: Typical, target: float) -> str:
+    """Return in words what was given up; at another worst case than that of the settings, nobody has measured it."""
+    tuned = typical.choice.target_epsilon
+    other = "" if target == tuned else f" This run has a target of {target:g}, for which that was not measured."
+    return typical.statement() + other
 
 
 def _fitted(run: RecipeRun, fit: Callable[[RecipeRun], Fitted], track: NamedProgress) -> Fitted:
