@@ -258,6 +258,7 @@ def test_a_choice_that_ended_keeps_its_model(command, tmp_path, data, monkeypatc
     code, said = command(*options, "--tune", "2")
     assert code == 2
     assert "the run in this one is finished" in said
+    assert ("bayesdp claims run.ledger" in said) is (not (folder / "run.json").exists())
 
 
 @pytest.mark.parametrize(("target", "delta"), [("0.05", "0.01"), ("0.1", "0.02"), ("1e-9", "1e-5")])
