@@ -8,13 +8,16 @@ import sys
 from datetime import datetime
 from time import sleep
 
+import numpy as np
 import pytest
 
 from bayesdp import Ledger
 from bayesdp.claims.selected import NOT_CHOSEN
 from bayesdp.cli import main
 from bayesdp.guarantees.selection import Selection
-from bayesdp.recipes import RECIPES, train, training, tuning
+from bayesdp.randomness import Seeded, gaussian
+from bayesdp.recipes import RECIPES, load, train, training, tuning
+from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.trained import SeedRuns
 from bayesdp.recipes.tuning import Trials
@@ -162,6 +165,30 @@ def test_no_trial_reveals_more_than_is_declared(name):
             planned = stages(choice, trials.training_epsilon, 1e-5)
             squares = [stage.steps / stage.noise_multiplier**2 for stage in planned]
             assert math.sqrt(math.fsum([*squares, trials.score_noise**-2])) <= trials.selection.exposure
+
+
+def test_the_score_is_a_release_of_the_trial(data):
+    """The number of rows that are right, with the noise in the ledger; audit rows add 1 if they are right, or 0."""
+    trials = Trials.of(RECIPES["adult"], 3, TARGET, 1e-5, 300)
+    for number, choice in enumerate(trials.candidates[:2]):
+        ledger = Ledger(keep_norms=True)
+        run = RecipeRun(
+            dataset=load("adult", data),
+            features="table",
+            target_epsilon=TARGET,
+            delta=1e-5,
+            ledger=ledger,
+            randomness=Seeded(4),
+        )
+        trial = tuning.Trial(choice=choice, trials=trials)
+        score, fitted = tuning._train(trial, run, number, lambda items, what: items)
+        trained_on, audit = fitted.hits()
+        noise = gaussian(tuning._of_trial(Seeded(4), number), (1,), trials.score_noise, step=choice.steps)
+        assert score == pytest.approx(np.count_nonzero(trained_on) + noise[0])
+        released = ledger.history.stretches[-1]
+        assert (released.noise_std, released.clip, released.sample_rate) == (trials.score_noise, 1.0, 1.0)
+        assert ledger.private_norms(choice.steps + 1)[0].tolist() == audit.astype(float).tolist()
+        assert 0 < np.count_nonzero(audit) < len(audit)
 
 
 def test_tuned_runs_are_not_composed(data, three_trials):
