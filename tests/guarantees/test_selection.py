@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dp_accounting.rdp import rdp_privacy_accountant as renyi
 from scipy.special import ndtr, ndtri
 
@@ -200,6 +201,16 @@ def test_less_than_by_renyi_divergences(mean):
     ours = float(SelectedBound(GaussianTrial(mu), selection).epsilons([1e-5])[0])
     theirs = renyi_selection_epsilon(selection, [(1 / mu, 1.0, 1)], 1e-5)
     assert ours < theirs < 3 * ours
+
+
+@pytest.mark.parametrize("steps", [[(10.0, 1.0, 1)], [(40.0, 1.0, 1), (30.0, 1.0, 60)], [(1.0, 0.01, 500)]])
+def test_the_renyi_bound_is_that_of_the_event_of_dp_accounting(steps):
+    """``rdp_epsilon`` of a choice: what dp-accounting has for RepeatAndSelectDpEvent, to rounding up."""
+    for mean in (2.0, 5.0, 30.0):
+        accountant = renyi.RdpAccountant()
+        accountant.compose(RepeatAndSelectDpEvent(to_dp_event(steps), mean, 1.0))  # shape 1: a geometric number
+        theirs = accountant.get_epsilon(1e-5)
+        assert theirs <= renyi_selection_epsilon(Selection(mean=mean), steps, 1e-5) * (1 + 1e-9) <= theirs * (1 + 1e-6)
 
 
 def test_renyi_bound_of_dp_accounting_against_brute_force():

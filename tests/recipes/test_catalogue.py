@@ -2,11 +2,13 @@
 
 import importlib
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from benchmarks.choose_settings import chosen_typical
+from benchmarks.recipes import PAPER
 
 from bayesdp.recipes import RECIPES
 
@@ -57,3 +59,33 @@ def test_where_audit_rows_were_in_view_the_ledger_says_so():
 def test_every_choice_names_the_module_that_trains_it(recipe):
     for choice in recipe.choices:
         assert callable(importlib.import_module(f"bayesdp.recipes.{choice.module}").fit_recipe)
+
+
+def best(name, target, features, *, least_squares=False):
+    """The accuracy on validation rows of the best that was compared; one step is least squares."""
+    return max(
+        compared["accuracy"]
+        for compared in COMPARED[name]["compared"]
+        if (compared["target_epsilon"], compared["features"]) == (target, features)
+        and (compared["steps"] == 1) is least_squares
+    )
+
+
+def test_what_the_page_says_of_least_squares_and_other_features_is_in_the_results():
+    """docs/recipes.md: least squares and lite0 beside lite2 for CIFAR-10, drawn digits instead of scattering."""
+    for target in (0.65, 0.2, 0.09):
+        several = best("cifar10", target, "efficientnet-lite2")
+        assert best("cifar10", target, "efficientnet-lite2", least_squares=True) < several
+        assert best("cifar10", target, "efficientnet-lite2-lite0") < several
+    assert best("mnist", 0.5, "drawn-digits") > best("mnist", 0.65, "scattering")
+
+
+def test_with_everything_paid_the_worst_case_is_below_the_bayesian_epsilon_of_the_paper():
+    """For each of its data sets, at no less than its accuracy; README.md says so."""
+    results = json.loads((Path(__file__).parents[2] / "results" / "recipe_aims.json").read_text())["results"]
+    paid = {result["line"]["recipe"]: result["runs"] for result in results if result["line"]["tune"]}
+    for name, published in PAPER.items():
+        accuracy, _, epsilon = (float(number) for number in re.findall(r"[\d.]+", published))
+        assert all(run["settings"]["tuning"]["covered"] for run in paid[name])
+        assert max(run["worst_case"]["epsilon"] for run in paid[name]) < epsilon
+        assert min(run["accuracy"] for run in paid[name]) > accuracy / 100

@@ -53,6 +53,10 @@ def test_cifar10(tmp_path):
     np.savez(tmp_path / "cifar10" / "cifar10.npz", **{**arrays, "x_test": arrays["x_test"][:, :8]}, **labels)
     with pytest.raises(ValueError, match=r"expected images \[n, 32, 32, 3\] of bytes"):
         load("cifar10", tmp_path)
+    for wrong in (labels["y_train"] + 0.5, np.full(20, np.nan)):
+        np.savez(tmp_path / "cifar10" / "cifar10.npz", **arrays, **{**labels, "y_train": wrong})
+        with pytest.raises(ValueError, match=r"expected classes that are whole numbers, these are float64"):
+            load("cifar10", tmp_path)
     (tmp_path / "cifar10" / "cifar10.npz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"file=.*cifar10.npz.*expected a file that can be read"):
         load("cifar10", tmp_path)
@@ -171,8 +175,15 @@ def test_an_unknown_name_is_refused():
         (gzip.compress(b"\0\0\x0b\x03" + bytes(12)), "expected an idx file of bytes with 3 axes"),
         (gzip.compress(b"\0\0\x08\x03" + (5).to_bytes(4, "big") * 3 + bytes(7)), "expected 125 values, it has 7"),
         (gzip.compress(bytes(1000))[:-20], "expected a file that can be read"),
+        (gzip.compress(b"\0\0\x08\x03" + (40).to_bytes(4, "big") * 2 + b"\0\0\0\x0e" + bytes(22_400)), "form .28, 28."),
     ],
-    ids=["no gzip", "another type", "too few values", "cut off"],  # gzip writes the time into its content
+    ids=[
+        "no gzip",
+        "another type",
+        "too few values",
+        "cut off",
+        "another form",
+    ],  # gzip writes the time into its content
 )
 def test_damaged_images_are_refused(tmp_path, content, message):
     write_images(tmp_path, "mnist")

@@ -141,6 +141,52 @@ def test_a_damaged_file_is_computed_again(data, damage):
     assert counted.calls == 8
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_that_compute_the_same_features_at_once(data, killed):
+    """A second one overtakes the first in its second thousand rows; the first goes on to its end, or is killed."""
+    rows = np.random.default_rng(0).integers(0, 256, (5000, 4), np.uint8)
+    called = []
+
+    def compute(part):
+        return part / np.float32(7)
+
+    def overtaken(part):
+        called.append(part)
+        if len(called) == 1500 // 256:
+            assert np.array_equal(kept(compute), compute(rows))
+        if len(called) == 3000 // 256 and killed:
+            raise KeyboardInterrupt
+        return compute(part)
+
+    def kept(function):
+        return feature_cache.cached_in_parts("name", 1, [rows], function, 256)[0]
+
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            kept(overtaken)
+        assert [path.suffix for path in files()] == [".npy", ".parts"]
+    else:
+        assert np.array_equal(kept(overtaken), compute(rows))
+    called.clear()
+    assert np.array_equal(kept(overtaken), compute(rows))
+    assert not called
+    assert [path.suffix for path in files()] == [".npy"]
+
+
+def test_only_the_owner_may_list_what_is_kept(data, monkeypatch, tmp_path):
+    """The names of files and folders have a fingerprint of the rows, which confirms a guess of all of them."""
+    rows, modes = np.zeros((3000, 4), np.uint8), []
+
+    def compute(part):
+        modes.extend(path.stat().st_mode & 0o777 for path in feature_cache.folder().glob("*.parts"))
+        return part.astype(np.float32)
+
+    monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "new" / "cache"))
+    feature_cache.cached_in_parts("name", 1, [rows], compute, 256)
+    assert modes
+    assert {oct(mode) for mode in [*modes, feature_cache.folder().stat().st_mode & 0o777]} == {"0o700"}
+
+
 def test_a_folder_that_cannot_be_written_costs_only_time(data, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("BAYESDP_CACHE", str(tmp_path / "file"))

@@ -240,6 +240,20 @@ def test_without_data_nothing_is_written(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_aim_typical_says_what_it_gives_up(data, tmp_path, command):
+    [typical] = RECIPES["adult"].typical
+    for target, measured in ((0.1, True), (1.0, False)):
+        folder = tmp_path / f"typical-{target:g}"
+        code, said, _ = command("adult", "--data", data, "--aim", "typical", "--target-epsilon", target, "-o", folder)
+        assert code == 0
+        assert f"\nAim: {typical.statement()}" in said
+        assert (f"This run has a target of {target:g}, for which that was not measured." in said) is not measured
+        settings = json.loads((folder / "run.json").read_text())["settings"]
+        assert settings["aim"] == "typical"
+        assert settings["clip"] == typical.choice.clip
+        assert settings["given_up"]["gives"]["accuracy"] == typical.gives.accuracy
+
+
 def test_the_nearest_settings_are_taken_for_another_target():
     assert RECIPES["mnist"].choice(0.25).target_epsilon == 0.2
     assert RECIPES["mnist"].choice(5).target_epsilon == 0.65

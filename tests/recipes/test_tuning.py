@@ -2,18 +2,22 @@
 
 import json
 import math
+import os
 import re
 import sys
 from datetime import datetime
 from time import sleep
 
+import numpy as np
 import pytest
 
 from bayesdp import Ledger
 from bayesdp.claims.selected import NOT_CHOSEN
 from bayesdp.cli import main
 from bayesdp.guarantees.selection import Selection
-from bayesdp.recipes import RECIPES, train, training, tuning
+from bayesdp.randomness import Seeded, gaussian
+from bayesdp.recipes import RECIPES, load, train, training, tuning
+from bayesdp.recipes.recipe_run import RecipeRun
 from bayesdp.recipes.stages import stages
 from bayesdp.recipes.trained import SeedRuns
 from bayesdp.recipes.tuning import Trials
@@ -118,6 +122,31 @@ def test_no_file_tells_which_trial_was_the_best_by_its_time(tmp_path, data, monk
         assert {time.replace("T", " ") for time in re.findall(years, written)} <= {began[:19].replace("T", " ")}
 
 
+def test_files_of_others_keep_their_times(tmp_path, data, three_trials):
+    folder = tmp_path / "out"
+    (folder / "notes").mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    for name in ("notes", "notes.txt"):
+        os.utime(folder / name, (1e9, 1e9))
+    train("adult", data=data, target_epsilon=TARGET, tune=4, output=folder)
+    assert {(folder / name).stat().st_mtime for name in ("notes", "notes.txt")} == {1e9}
+
+
+@pytest.mark.parametrize("begun", ["run.ledger", "trials"])
+def test_a_run_that_began_meanwhile_is_left_alone(tmp_path, data, monkeypatch, begun):
+    """Features may take half an hour, in which somebody begins another run in the same folder."""
+    folder, real = tmp_path / "out", training.extract
+
+    def slow(*arguments):
+        (folder / begun).mkdir(parents=True)
+        return real(*arguments)
+
+    monkeypatch.setattr(training, "extract", slow)
+    with pytest.raises(ValueError, match="began in this one"):
+        train("adult", data=data, target_epsilon=TARGET, tune=3, output=folder)
+    assert [path.name for path in folder.iterdir()] == [begun]
+
+
 def test_trials_are_independent_and_a_seed_repeats_all_of_them(data, three_trials):
     first, again = (
         train("adult", data=data, target_epsilon=TARGET, tune=2, seed=1, reproducible=True) for _ in range(2)
@@ -136,6 +165,30 @@ def test_no_trial_reveals_more_than_is_declared(name):
             planned = stages(choice, trials.training_epsilon, 1e-5)
             squares = [stage.steps / stage.noise_multiplier**2 for stage in planned]
             assert math.sqrt(math.fsum([*squares, trials.score_noise**-2])) <= trials.selection.exposure
+
+
+def test_the_score_is_a_release_of_the_trial(data):
+    """The number of rows that are right, with the noise in the ledger; audit rows add 1 if they are right, or 0."""
+    trials = Trials.of(RECIPES["adult"], 3, TARGET, 1e-5, 300)
+    for number, choice in enumerate(trials.candidates[:2]):
+        ledger = Ledger(keep_norms=True)
+        run = RecipeRun(
+            dataset=load("adult", data),
+            features="table",
+            target_epsilon=TARGET,
+            delta=1e-5,
+            ledger=ledger,
+            randomness=Seeded(4),
+        )
+        trial = tuning.Trial(choice=choice, trials=trials)
+        score, fitted = tuning._train(trial, run, number, lambda items, what: items)
+        trained_on, audit = fitted.hits()
+        noise = gaussian(tuning._of_trial(Seeded(4), number), (1,), trials.score_noise, step=choice.steps)
+        assert score == pytest.approx(np.count_nonzero(trained_on) + noise[0])
+        released = ledger.history.stretches[-1]
+        assert (released.noise_std, released.clip, released.sample_rate) == (trials.score_noise, 1.0, 1.0)
+        assert ledger.private_norms(choice.steps + 1)[0].tolist() == audit.astype(float).tolist()
+        assert 0 < np.count_nonzero(audit) < len(audit)
 
 
 def test_tuned_runs_are_not_composed(data, three_trials):
@@ -227,9 +280,12 @@ def test_a_choice_that_ended_keeps_its_model(command, tmp_path, data, monkeypatc
     assert not (folder / "trials").exists()
     with Ledger.open(folder / "run.ledger", write=False) as ledger:
         assert ledger.claims().everyone.epsilon <= TARGET
+        began = datetime.fromisoformat(ledger.selection.began).timestamp()
+    assert {(folder / name).stat().st_mtime for name in ("run.ledger", "model.safetensors")} == {began}
     code, said = command(*options, "--tune", "2")
     assert code == 2
     assert "the run in this one is finished" in said
+    assert ("bayesdp claims run.ledger" in said) is (not (folder / "run.json").exists())
 
 
 @pytest.mark.parametrize(("target", "delta"), [("0.05", "0.01"), ("0.1", "0.02"), ("1e-9", "1e-5")])

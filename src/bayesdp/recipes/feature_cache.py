@@ -2,7 +2,8 @@
 
 A file is named after what is in it: the extractor, its version and a fingerprint of the rows. It is put in place as a
 whole: a process that is killed leaves no half of a file, and two that compute the same features write the same file. It
-holds features of training rows, which are as private as the rows themselves, so only its owner may read it.
+holds features of training rows, which are as private as the rows themselves, so only its owner may read it. Its name
+confirms a guess of all rows, so only the owner may list the folders that are made here.
 
 Features that take long are computed in parts, each a file of the same form in a folder beside the place of the whole
 one: a process that is killed loses at most the part it was working on. The folder goes when the whole file is there.
@@ -81,6 +82,7 @@ class _Parts:
         whole = _read(path, len(rows), kind)
         if whole is not None:
             self.features = whole
+            shutil.rmtree(self._folder, ignore_errors=True)  # of a process that was killed while another one finished
             return
         for first in range(0, len(rows), self._size):
             last = min(first + self._size, len(rows))
@@ -144,5 +146,6 @@ def _write(path: Path, features: NDArray[Any]) -> None:
         file.write(_checksum(features))
 
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_whole(path, write, private=True)

@@ -16,7 +16,7 @@ from bayesdp.ledger import check_not_written
 from bayesdp.optional import needs
 from bayesdp.progress import NamedProgress, showing, silent
 from bayesdp.randomness import source
-from bayesdp.recipes.catalogue import AIMS, find_recipe
+from bayesdp.recipes.catalogue import AIMS, Typical, find_recipe
 from bayesdp.recipes.checkpoint import CHECKPOINT, WHITENING, array_bytes
 from bayesdp.recipes.datasets import load
 from bayesdp.recipes.features import extract, find_extractor
@@ -33,6 +33,7 @@ from bayesdp.whole_file import made_folder, write_bytes, write_text
 MODEL, STATEMENT, REPORT, RESULT = "model.safetensors", "statement.txt", "report.html", "run.json"
 FILES = (LEDGER, MODEL, STATEMENT, REPORT, RESULT)
 """The files that a finished run leaves in its folder."""
+_WITHOUT_STATEMENT = f"bayesdp claims {LEDGER} and bayesdp report {LEDGER} there give what may be claimed"
 
 
 def train(
@@ -164,13 +165,20 @@ def train(
         model=fitted,
         repeated_steps=ledger.history.repeated_steps() if tune is None else None,
         judged_on="audit rows" if dataset.test is None else "test rows",
-        aim=None if typical is None else typical.statement(),
+        aim=None if typical is None else _aim(typical, target),
     )
     if folder is not None:
         _keep(folder, trained, content)
         if best is not None:
-            hide_times(folder)
+            hide_times(folder, FILES)
     return trained
+
+
+def _aim(typical: Typical, target: float) -> str:
+    """Return in words what was given up; at another worst case than that of the settings, nobody has measured it."""
+    tuned = typical.choice.target_epsilon
+    other = "" if target == tuned else f" This run has a target of {target:g}, for which that was not measured."
+    return typical.statement() + other
 
 
 def _fitted(run: RecipeRun, fit: Callable[[RecipeRun], Fitted], track: NamedProgress) -> Fitted:
@@ -199,8 +207,7 @@ def after_interruption(folder: Path, resume: bool) -> str:
     if not (folder / LEDGER).exists():
         return "Interrupted before training began. Public features so far are kept; start the same command again."
     if (folder / MODEL).exists() and not (folder / RESULT).exists():
-        more = f"bayesdp claims {LEDGER} and bayesdp report {LEDGER} there give what may be claimed."
-        return f"Interrupted after the choice: the chosen model and its ledger are in {folder}; {more}"
+        return f"Interrupted after the choice: the chosen model and its ledger are in {folder}; {_WITHOUT_STATEMENT}."
     if (folder / MODEL).exists():
         return f"Interrupted after the end of the run: its files are in {folder}."
     return f"Interrupted. The same command{'' if resume else ' with --resume'} continues the run in {folder}."
@@ -232,7 +239,8 @@ def _checked_folder(folder: Path, resume: bool) -> Path:
     if (folder / TRIALS).exists():
         raise refuse("output", str(folder), "a new folder: a choice among runs was interrupted in this one")
     if (folder / MODEL).exists():
-        raise refuse("output", str(folder), "a new folder: the run in this one is finished")
+        left = "" if (folder / RESULT).exists() else f", but was interrupted before its statement; {_WITHOUT_STATEMENT}"
+        raise refuse("output", str(folder), f"a new folder: the run in this one is finished{left}")
     if (folder / LEDGER).exists() != resume:
         what = "the folder of a run to resume" if resume else "a new folder, or --resume for the run in it"
         raise refuse("output", str(folder), what)

@@ -18,7 +18,7 @@ import importlib
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -160,7 +160,7 @@ def run_trials(
     ``Ledger.create``. Raises InvalidInputError as training does.
     """
     best: tuple[float, BestTrial] | None = None
-    folder = None if run.folder is None else made_folder("output", run.folder / TRIALS)
+    folder = None if run.folder is None else _new_folder(run.folder)
     released = False
     with ExitStack() as held:  # the ledger of the best trial so far stays open: it may have to be marked as chosen
         for number in range(trials.selection.trials(uniform(run.randomness, step=0))):
@@ -200,20 +200,37 @@ def keep_best(best: BestTrial, folder: Path, model: Path, content: bytes) -> Led
     write_bytes(model, content)
     os.replace(best.ledger.path, folder / LEDGER)
     shutil.rmtree(folder / TRIALS)
+    hide_times(folder, (LEDGER, model.name))
     with Ledger.open(folder / LEDGER, write=False) as ledger:
         return ledger
 
 
-def hide_times(folder: Path) -> None:
-    """Give the folder of a run and all files in it the time at which the choice began.
+def hide_times(folder: Path, files: Iterable[str]) -> None:
+    """Give the folder of a run and these files in it, which the run has written, the time at which the choice began.
 
     The time of the ledger's last change would tell how long the choice took. When a file was made stays where the file
     system keeps that.
     """
     with Ledger.open(folder / LEDGER, write=False) as ledger:
         began = datetime.fromisoformat(ledger.created).timestamp()
-    for path in (*folder.iterdir(), folder):
+    for path in (*(folder / name for name in files), folder):
         os.utime(path, (began, began))
+
+
+def _new_folder(folder: Path) -> Path:
+    """Make the folder of trials in that of a run, and return it.
+
+    Raises InvalidInputError if another run began in the folder since it was checked: computing features takes long.
+    """
+    trials = made_folder("output", folder) / TRIALS
+    try:
+        trials.mkdir()
+    except FileExistsError:
+        raise refuse("output", str(folder), "a new folder: another choice among runs began in this one") from None
+    if (folder / LEDGER).exists():
+        trials.rmdir()
+        raise refuse("output", str(folder), "a new folder: another run began in this one")
+    return trials
 
 
 def _ledger(path: Path | None, trial: Trial, delta: float, noted: dict[str, Any], declared: dict[str, Any]) -> Ledger:

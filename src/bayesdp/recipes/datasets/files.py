@@ -44,26 +44,29 @@ def idx_images(folder: Path) -> tuple[Rows, Rows]:
     """Return images [n, 28, 28] of bytes: MNIST, and what is published in its form."""
     train, test = [
         Rows(
-            _idx(folder / f"{part}-images-idx3-ubyte.gz", 3),
-            _idx(folder / f"{part}-labels-idx1-ubyte.gz", 1).astype(np.int64),
+            _idx(folder / f"{part}-images-idx3-ubyte.gz", (28, 28)),
+            _idx(folder / f"{part}-labels-idx1-ubyte.gz").astype(np.int64),
         )
         for part in ("train", "t10k")
     ]
     return train, test
 
 
-def _idx(path: Path, axes: int) -> NDArray[np.uint8]:
-    """Read an idx file of bytes: 0, 0, 8 (for bytes), the number of axes, four bytes for each length, the values."""
+def _idx(path: Path, form: tuple[int, ...] = ()) -> NDArray[np.uint8]:
+    """Read an idx file of bytes [n, *form]: 0, 0, 8 (for bytes), the axes, four bytes for each length, the values."""
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, error) from None
+    axes = 1 + len(form)
     header = 4 + 4 * axes
     if content[:4] != bytes([0, 0, 8, axes]):
         raise refuse("file", str(path), f"an idx file of bytes with {axes} axes")
     shape = tuple(int.from_bytes(content[start : start + 4], "big") for start in range(4, header, 4))
     if len(content) != header + int(np.prod(shape)):
         raise refuse("file", str(path), f"{int(np.prod(shape))} values, it has {len(content) - header}")
+    if shape[1:] != form:
+        raise refuse("file", str(path), f"rows of the form {form}, these have {shape[1:]}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
@@ -73,7 +76,7 @@ def cifar10(folder: Path) -> tuple[Rows, Rows]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             train, test = [
-                Rows(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"]).ravel().astype(np.int64))
+                Rows(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"]).ravel())
                 for part in ("train", "test")
             ]
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
@@ -81,7 +84,9 @@ def cifar10(folder: Path) -> tuple[Rows, Rows]:
     for rows in (train, test):
         if rows.x.shape[1:] != (32, 32, 3) or rows.x.dtype != np.uint8:
             raise refuse("file", str(path), "images [n, 32, 32, 3] of bytes")
-    return train, test
+        if rows.y.dtype.kind not in "iu":
+            raise refuse("file", str(path), f"classes that are whole numbers, these are {rows.y.dtype}")
+    return Rows(train.x, train.y.astype(np.int64)), Rows(test.x, test.y.astype(np.int64))
 
 
 def abalone(folder: Path) -> list[list[str]]:
