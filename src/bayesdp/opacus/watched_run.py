@@ -50,6 +50,7 @@ from bayesdp.opacus.ranks import LedgerOfRankZero
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
+from bayesdp.opacus.unnoised import RawGradients
 from bayesdp.opacus.untrained import Movement
 from bayesdp.report.views import View
 from bayesdp.run_ledger import Ledger
@@ -97,7 +98,9 @@ class Watch:
         self._noise = NoiseRepeats(optimizer, over_ranks.used.noise, draws=draws_noise)
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
-        self._model_hooks = [
+        self._raw = RawGradients(model, optimizer)
+        self._hooks = [
+            *self._raw.hooks,
             *refuse_unsorted_sequences(model._module),
             model._module.register_forward_pre_hook(PassNote(sampling.draws.handed_out), with_kwargs=True),
         ]
@@ -201,7 +204,7 @@ class Watch:
         if self._audit is not None:
             self._audit.detach()
         self._earlier.end()
-        for hook in (self._guard, *self._model_hooks):
+        for hook in (self._guard, *self._hooks):
             hook.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
@@ -263,6 +266,7 @@ class Watch:
         self._movement.look_when_due()
         self._over_ranks.record(lambda: self._record(released))
         self._movement.note(self._audit_norms)
+        self._raw.recorded()
         self._open.released()
         if self._audit is not None:
             self._audit.released()
