@@ -63,6 +63,17 @@ def test_batch_norm_is_refused(ledger: Ledger, affine: bool) -> None:
     assert ledger.steps == 1
 
 
+@pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
+def test_embeddings_that_a_pass_shortens_are_refused(layer: type[nn.Module], ledger: Ledger) -> None:
+    """The rows that a batch looks up are shortened in the weight, so it shows who was in the batch."""
+    model = nn.Sequential(layer(50, 12, max_norm=1.0), nn.Flatten(), nn.Linear(12, 3))
+    run = private_run(model)
+    with pytest.raises(InvalidInputError, match=rf"{layer.__name__}\.max_norm=1\.0: expected None"):
+        run.watch(ledger)
+    model[0].max_norm = None
+    run.watch(ledger)
+
+
 def test_instance_norm_that_keeps_statistics_is_refused(ledger: Ledger) -> None:
     norm = nn.InstanceNorm1d(1, affine=False, track_running_stats=True)
     run = private_run(nn.Sequential(nn.Unflatten(1, (1, 12)), norm, nn.Flatten(), nn.Linear(12, 3)))
