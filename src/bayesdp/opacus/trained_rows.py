@@ -1,4 +1,4 @@
-"""Refuse audit records that are rows of the training data, where that is evident.
+"""Refuse audit records that are rows of the training data, and a person with several rows, where that is evident.
 
 Claims about shares rest on audit records that were not trained on: the norms of those that were are smaller, and so
 are the figures. Only the structure of data sets is looked at (which objects they are made of, which numbers a
@@ -9,7 +9,7 @@ data. Copies, and data sets inside a class of somebody's own, are not recognised
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any, cast
 
 import numpy as np
@@ -32,6 +32,17 @@ def check_not_trained_on(audit: Any, dataset: Any) -> None:
             "of train, not of data"
         )
         raise refuse("audit", "rows of the training data", expected)
+
+
+def check_one_row_each(dataset: Any) -> None:
+    """Raise InvalidInputError if a data set, of which nobody has more than one row, evidently has a row twice."""
+    parts = list(_parts(dataset))
+    repeated = any(rows is not None and len(np.unique(rows)) < len(rows) for _, rows in parts)
+    if repeated or any(_meet(ours, theirs) for ours, theirs in combinations(parts, 2)):
+        expected = (
+            "'row': the training data has the same row more than once; claims(rows=k) are about a person with k of them"
+        )
+        raise refuse("unit", "person", expected)
 
 
 def _parts(dataset: Any, numbers: Rows | None = None) -> Iterator[tuple[Any, Rows | None]]:
