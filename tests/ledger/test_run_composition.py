@@ -170,3 +170,16 @@ def test_the_curve_over_time_covers_all_runs() -> None:
     assert min(points) < 20
     assert max(points) > 180
     assert (np.diff(costs[:, 0, 0]) > 0).all()
+
+
+@pytest.mark.parametrize("others", [None, 1200, 1000])
+def test_that_the_number_of_records_is_public_is_assumed_of_composed_runs_too(others: int | None) -> None:
+    """The new ledger has a number only if all runs agree; what its claims rest on does not depend on that."""
+    runs = [record(Ledger(training_records=records), [0], np.full((1, 3), 0.1)) for records in (1000, others)]
+    both = compose(runs)
+    assert both.training_records == (1000 if others == 1000 else None)
+    assert "the number of training records is public" in both.claims().everyone.assumptions
+    assert (
+        "the number of training records is public"
+        in compose([both, record(Ledger(), [0], np.full((1, 3), 0.1))]).claims().everyone.assumptions
+    )

@@ -15,6 +15,7 @@ from bayesdp.ledger import chain, packing
 from bayesdp.ledger import exposure_grid as grid
 from bayesdp.ledger.batches import PrivateBatch
 from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.caveats import caveat_names, caveat_text
 from bayesdp.ledger.chain import StoredStep
 from bayesdp.ledger.database import MEMORY
 from bayesdp.ledger.errors import LedgerError
@@ -154,8 +155,13 @@ def _as_run(ledger: StoredLedger) -> dict[str, object]:
 
 
 def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) -> Iterator[StoredStep]:
-    """Yield all steps, numbered and chained anew, and add each to the history."""
+    """Yield all steps, numbered and chained anew, and add each to the history.
+
+    If the numbers of training records differ the new ledger has none. That they are public then stands with the steps.
+    """
+    kept = _common([ledger.training_records for ledger in ledgers], None)
     for ledger in ledgers:
+        public = ["records-public"] if kept is None and ledger.training_records is not None else []
         for stored in ledger.stored_steps():
             place = history.bins.place(stored.step.noise_std, stored.step.sample_rate, stored.step.clip)
             batch = None
@@ -169,6 +175,7 @@ def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) 
                 audit_digest=chain.NOTHING,
                 batch_digest=chain.digest(batch),
                 norms_digest=chain.NOTHING,
+                caveats=caveat_text([*caveat_names(stored.step.caveats), *public]),
             )
             step_hash = step.hash(history.hash)
             history.add(step, step_hash)
