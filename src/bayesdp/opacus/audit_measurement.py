@@ -62,6 +62,11 @@ class AuditMeasurement:
         if self._scale is not None:
             self._scale.note_batch(loss)
 
+    def check_sizes(self, records: int | None) -> None:
+        """Check that training does not scale the loss by its number of ``records``, as ``LossScale`` does."""
+        if self._scale is not None:
+            self._scale.check_sizes(records)
+
     def released(self) -> None:
         """Note that a step was recorded."""
         if self._scale is not None:

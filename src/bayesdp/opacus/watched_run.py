@@ -306,6 +306,7 @@ class Watch:
             if self._open.add_batch():
                 return True
             if self._audit is not None:
+                self._audit.check_sizes(self._open.records)
                 self._audit_norms = self._audit.norms(
                     self._open.clip,
                     several_passes=self._open.several_passes,
