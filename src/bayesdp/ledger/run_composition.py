@@ -25,6 +25,7 @@ from bayesdp.ledger.history import History
 from bayesdp.ledger.seals import lasting_seal
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
+from bayesdp.ledger.step_sources import audit_rows
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray, InvalidInputError, brief, refuse
@@ -118,6 +119,10 @@ def _common_ids(ledgers: Sequence[StoredLedger]) -> tuple[list[str | int] | None
             return None, f"Worst case only: the audit records of {ledger.path!r} have no ids."
         if set(ids) != set(first):
             return None, f"Worst case only: the audit records of {ledger.path!r} are not those of {ledgers[0].path!r}."
+    steps = (stored.step for ledger in ledgers for stored in ledger.stored_steps())
+    rows = {digest for step in steps for digest in audit_rows(step.source)}
+    if first == list(range(len(first or []))) and len(rows) > 1:  # such ids say nothing but the place
+        return None, "Worst case only: the audit records of these runs are different rows of the data."
     return first, None
 
 

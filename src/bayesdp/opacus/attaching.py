@@ -40,6 +40,7 @@ from bayesdp.opacus.rank_draws import check_same_data
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, RanksError, heard_by_all_ranks
 from bayesdp.opacus.run_names import new_ledger_path
+from bayesdp.opacus.same_people import check_same_people
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
@@ -193,6 +194,7 @@ def watch(
         earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=planned)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
+        check_same_people(ledger, audit)
         _check_plan(ledger, _plan(1, data_loader, sampling, clipping))
     elif ranks.has_ledger:
         _check_no_checkpoint(optimizer)

@@ -41,6 +41,11 @@ class AuditMeasurement:
         return self._audit.records
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """A digest of the rows that the audit records are of their data set, if that is known."""
+        return self._audit.rows if isinstance(self._audit, AuditRecords) else ()
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Where training draws random numbers that are not released, as far as that was found; empty if nowhere."""
         layers = random_layers(self._model) or ["the model or the loss"]

@@ -118,10 +118,11 @@ class Watch:
         self._has_ledger = over_ranks.ranks.has_ledger
         waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
+        rows = () if audit is None else audit.rows
         if sampling.rate is None:
-            self._recorder = ShuffledEpochs(self.ledger, sampling)
+            self._recorder = ShuffledEpochs(self.ledger, sampling, rows)
         else:
-            self._recorder = PoissonSteps(self.ledger, sampling, late=not waits)
+            self._recorder = PoissonSteps(self.ledger, sampling, rows, late=not waits)
         self._budget = BudgetCheck(budget, self._recorder, sampling.draws)
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         self._earlier = earlier
