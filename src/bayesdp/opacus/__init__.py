@@ -38,7 +38,7 @@ sharded_clipping.py   models that FSDP2 has sharded; sharded_audit.py: their aud
 Beside it: splitting.py, which sets audit records aside; accountant.py, the accountant "bayesdp"; secure.py, noise and
 batches from a cryptographic generator; coupling.py, layers that couple the records of a batch; precision.py, gradients
 in half precision; unsupported.py, what Opacus fails on; untrained.py, runs that train nothing; unnoised.py, updates
-without noise;
+without noise; buffers.py, what passes leave in the model;
 framework_run.py, what Lightning and the Trainer of Hugging Face share.
 """
 

@@ -37,6 +37,7 @@ from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.budget_check import BudgetCheck
+from bayesdp.opacus.buffers import Buffers
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.earlier_steps import EarlierSteps
@@ -99,8 +100,10 @@ class Watch:
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
         self._raw = RawGradients(model, optimizer)
+        self._buffers = Buffers(model)
         self._hooks = [
             *self._raw.hooks,
+            self._buffers.hook,
             *refuse_unsorted_sequences(model._module),
             model._module.register_forward_pre_hook(PassNote(sampling.draws.handed_out), with_kwargs=True),
         ]
@@ -324,7 +327,9 @@ class Watch:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
         rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
-        return rests_on | self._autocast.caveats | frozenset(["seeded"] * seeded)
+        self._buffers.look()
+        own = ["seeded"] * seeded + ["changed-buffers"] * self._buffers.changed
+        return rests_on | self._autocast.caveats | frozenset(own)
 
     def _drop(self) -> None:
         self._open.drop()
