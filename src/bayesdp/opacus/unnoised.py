@@ -45,9 +45,9 @@ class RawGradients:
     def _check(self, optimizer: Any, *_: Any) -> None:
         """Raise InvalidInputError before an optimizer updates the model by a gradient without noise."""
         own = optimizer is self._optimizer.original_optimizer
-        noised = {id(parameter) for parameter in self._optimizer.params} if own else set[int]()  # has a hook of its own
-        for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
-            if parameter.grad is not None and id(parameter) in self._raw - noised:
+        raw = self._raw.difference(map(id, self._optimizer.params)) if own else self._raw  # it has a hook of its own
+        for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"] if raw):
+            if parameter.grad is not None and id(parameter) in raw:
                 raise _refusal(optimizer, own=own)
 
 
