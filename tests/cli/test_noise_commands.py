@@ -245,7 +245,7 @@ def test_account_goes_through_a_ledger(tmp_path):
     values = strict_json(run(*account(tmp_path / "norms.npy", *options)).stdout)
     with Ledger.open(tmp_path / "kept.ledger", write=False) as ledger:
         assert (ledger.steps, ledger.audit_records) == (30, 12)
-        assert ledger.worst_case().to_dict() == values["worst_case"]
+        assert ledger.worst_case().to_dict_with_kind() == values["worst_case"]
     refused = run(*account(tmp_path / "norms.npy", *options))
     assert refused.returncode == 2
     bad = run(*account(tmp_path / "norms.npy", "--ledger", tmp_path / "new.ledger", "--delta", 2))

@@ -202,3 +202,16 @@ def test_noise_and_draws_from_generators_with_one_seed_are_no_repetition() -> No
     first.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source_text("opacus", [5], [6]))
     second.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source_text("opacus", [6], [5]))
     assert first.then(second).steps == 2
+
+
+@pytest.mark.parametrize("others", [None, 1200, 1000])
+def test_that_the_number_of_records_is_public_is_assumed_of_composed_runs_too(others: int | None) -> None:
+    """The new ledger has a number only if all runs agree; what its claims rest on does not depend on that."""
+    runs = [record(Ledger(training_records=records), [0], np.full((1, 3), 0.1)) for records in (1000, others)]
+    both = compose(runs)
+    assert both.training_records == (1000 if others == 1000 else None)
+    assert "the number of training records is public" in both.claims().everyone.assumptions
+    assert (
+        "the number of training records is public"
+        in compose([both, record(Ledger(), [0], np.full((1, 3), 0.1))]).claims().everyone.assumptions
+    )

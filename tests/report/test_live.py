@@ -55,6 +55,15 @@ def test_a_seeded_run_is_stamped():
     assert LiveView(ledger).line().endswith("NOT FOR RELEASE")
 
 
+@pytest.mark.parametrize("clip", [1.0, None])
+def test_a_figure_for_everyone_that_is_no_bound_is_called_an_estimate(clip):
+    ledger = Ledger()
+    ledger.step(noise_std=1.0, sample_rate=1.0, clip=clip, caveats=["low-precision"])
+    line = LiveView(ledger).line()
+    assert (", an estimate, for everyone" in line) == (clip is not None)
+    assert ledger.claims().everyone.kind == "estimate"
+
+
 def test_figures_take_a_small_part_of_the_time(monkeypatch):
     ledger, clock = Ledger(), Clock()
     stepped(ledger)

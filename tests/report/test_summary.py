@@ -4,6 +4,7 @@ import html
 import re
 
 import numpy as np
+import pytest
 
 from bayesdp import Ledger
 from bayesdp.report.summary import summary, words
@@ -38,3 +39,14 @@ def test_an_empty_ledger_shows_too():
     shown = dict(cells(Ledger()))
     assert shown["for everyone"].startswith("epsilon = 0 at delta = 1e-05")
     assert shown["no audit records"] == "the worst case is all that can be claimed"
+
+
+@pytest.mark.parametrize(("caveats", "said"), [([], "proved if the number of steps"), (["low-precision"], "estimated")])
+def test_a_figure_for_everyone_comes_with_its_kind(caveats, said):
+    """In words and in JSON, here and among the claims."""
+    ledger = Ledger()
+    ledger.step(noise_std=2.0, sample_rate=0.1, clip=1.0, caveats=caveats)
+    claim = ledger.claims().everyone
+    assert f", {said}" in dict(cells(ledger))["for everyone"]
+    for values in (summary(ledger), ledger.claims().to_dict()):
+        assert (values["worst_case"]["kind"], values["worst_case"]["condition"]) == (claim.kind, claim.condition)

@@ -162,3 +162,27 @@ def test_invented_samples_that_never_come_are_not_mentioned(ledger: Ledger) -> N
     run.watch(ledger)
     run.train(most=2)
     assert ledger.history.caveats == []
+
+
+@pytest.mark.parametrize("skipped", [[1], [2, 3], []])
+@pytest.mark.parametrize("after", ["drawing", "backward"])
+def test_a_batch_that_the_loop_passes_over_is_named(ledger: Ledger, skipped: list[int], after: str) -> None:
+    """What makes loops do that, such as a loss that is not finite, is in the data; a pass to evaluate is no skip."""
+    run = private_run(records=120, batch=20)
+    run.watch(ledger)
+    for number, (x, y) in enumerate(run.loader):
+        run.optimizer.zero_grad()
+        if number in skipped and after == "drawing":
+            continue
+        run.loss(run.model(x), y).backward()
+        if number not in skipped:
+            run.optimizer.step()
+    run.model.eval()
+    for x, _ in run.loader:
+        run.model(x)
+    run.model.train()
+    run.train(most=2)
+    assert ledger.history.caveats == (["skipped-batches"] if skipped else [])
+    claims = ledger.claims()
+    assert claims.everyone.kind == "proved"
+    assert any("left out a whole batch" in text for text in claims.everyone.assumptions) == bool(skipped)

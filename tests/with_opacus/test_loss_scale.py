@@ -13,7 +13,7 @@ import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 
-from bayesdp import Ledger
+from bayesdp import InvalidInputError, Ledger
 from opacus_runs import Run, audit_norms, batch_norms, private_run, random_data, small_model
 
 DATA = random_data(40)
@@ -261,3 +261,27 @@ def test_the_criterion_is_left_as_it_was(ledger: Ledger) -> None:
         copied(small_model()(DATA[0]), DATA[1]).backward()
     watched.close()
     assert not run.loss._forward_hooks
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("power", [1, -1])
+def test_a_loss_that_is_scaled_by_the_size_of_the_batch_is_refused(reduction: str, power: int, ledger: Ledger) -> None:
+    """One record then changes the gradients of others before they are clipped."""
+    run = private_run(loss_reduction=reduction)
+    run.loss = nn.CrossEntropyLoss(reduction=reduction)
+    run.watch(ledger, audit=DATA, loss=run.loss)
+    sized = run.loss
+    run.loss = lambda output, target: sized(output, target) * len(target) ** power / 20
+    with pytest.raises(InvalidInputError, match=r"loss='scaled by len\(batch\)'.*\(loss_reduction\)"):
+        run.train()
+    assert 2 <= ledger.steps < len(run.loader)
+
+
+def test_a_factor_of_its_own_is_not_taken_for_the_size(ledger: Ledger) -> None:
+    run = private_run()
+    run.watch(ledger, audit=DATA, loss=run.loss)
+    for number, (x, y) in enumerate(run.loader):
+        run.optimizer.zero_grad()
+        (2.0 ** (number % 3) * run.loss(run.model(x), y)).backward()
+        run.optimizer.step()
+    assert ledger.steps == len(run.loader)

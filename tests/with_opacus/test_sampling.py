@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,17 @@ def test_the_rate_is_the_one_with_which_the_sampler_draws(rate: float) -> None:
     exact = (int(possible[0]) + int(selected.sum())) / 2**24
     sampler = UniformWithReplacementSampler(num_samples=10, sample_rate=rate, steps=1)
     assert drawn_rate(sampler) == exact >= rate
+
+
+def test_the_statement_does_not_name_a_number_of_records_that_changed(tmp_path: Path) -> None:
+    """A ledger keeps the number with which it was created, and may go on with more records."""
+    path = tmp_path / "run.ledger"
+    for records, seed in ((200, 0), (200, 5), (260, 10)):
+        run = private_run(records=records, seed=seed)
+        ledger = Ledger.open(path) if path.exists() else path
+        with run.watch(ledger) as watched:
+            run.train(most=2)
+            trained = watched.claims().overview().trained
+            if isinstance(ledger, Ledger):
+                ledger.close()
+        assert (" on 200 rows" in trained) == (records == 200)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 import bayesdp.opacus
 from bayesdp import InvalidInputError, Ledger
-from bayesdp.opacus.trained_rows import check_not_trained_on
-from opacus_runs import Run, private_run, random_data
+from bayesdp.opacus.trained_rows import check_not_trained_on, check_one_row_each
+from opacus_runs import Run, private_run, random_data, small_model
 
 Data = TensorDataset
 
@@ -122,3 +124,46 @@ def test_one_by_one_refuses_them_too() -> None:
 
     with pytest.raises(InvalidInputError, match="audit='rows of the training data'"):
         bayesdp.opacus.OneByOne(run.model, run.optimizer, run.loader, audit=run.loader.dataset, loss=loss)
+
+
+REPEATED: dict[str, Callable[[Data], Any]] = {
+    "a row drawn again": lambda data: Subset(data, [*range(50), 7, 7]),
+    "numbers from the end": lambda data: Subset(data, [3, -197]),
+    "the data set twice": lambda data: ConcatDataset([data, data]),
+    "its tensors again": lambda data: ConcatDataset([data, Data(*data.tensors)]),
+    "parts that overlap": lambda data: ConcatDataset([Subset(data, range(101)), Subset(data, range(100, 200))]),
+}
+
+
+@pytest.mark.parametrize("form", REPEATED)
+def test_a_row_that_is_there_twice_belongs_to_somebody_with_two(form: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"^unit='person': expected 'row': .* claims\(rows=k\)"):
+        check_one_row_each(REPEATED[form](Data(*random_data(200))))
+
+
+def test_rows_that_are_there_once_may_be_people() -> None:
+    data = Data(*random_data(200))
+    halves = [Subset(data, range(100)), Subset(data, range(100, 200))]
+    for dataset in (data, ConcatDataset(halves), Subset(ConcatDataset(halves[::-1]), [5, 150, 3]), Wrapped(data)):
+        check_one_row_each(dataset)
+
+
+@pytest.mark.parametrize("given", ["path", "ledger"])
+def test_watch_takes_the_unit_from_the_ledger(given: str, tmp_path: Path) -> None:
+    """Each row counts by itself unless it is declared that it is a person."""
+    model = small_model()
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(Subset(Data(*random_data(200)), [*range(200), 5]), batch_size=20),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    path = tmp_path / "run.ledger"
+    options: dict[str, Any] = (
+        {"ledger": path, "unit": "person"} if given == "path" else {"ledger": Ledger(unit="person")}
+    )
+    with pytest.raises(InvalidInputError, match="unit='person'"):
+        bayesdp.opacus.watch(*made, **options)
+    assert not path.exists()
+    bayesdp.opacus.watch(*made, ledger=path).close()

@@ -174,7 +174,7 @@ class RunClaims(Sequence[Claim]):
         """Return the figures as plain values for JSON; a figure that cannot be claimed is None, with a reason."""
         values: dict[str, Any] = {
             "statement": self.overview().to_dict(),
-            "worst_case": self.worst_case.to_dict(),
+            "worst_case": self.worst_case.to_dict_with_kind(),
             "bayesian": {**_figures(self.bayesian), "lambda": self.bayesian.order},
             "shares": [_share_figures(pair) for pair in self.shares],
             "average": {**_figures(self.average), "estimator": self.request.estimator},

@@ -24,10 +24,23 @@ class RunFacts:
         """Read the facts from the ledger of the run."""
         return RunFacts(
             steps=ledger.steps,
-            training_records=ledger.training_records,
+            training_records=_training_records(ledger),
             unit=ledger.unit,
             audit_records=ledger.audit_records,
             audit_used_for=ledger.audit_used_for,
             seeded="seeded" in ledger.history.caveats,
             notes=tuple(ledger.notes),
         )
+
+
+def _training_records(ledger: StoredLedger) -> int | None:
+    """Return the declared number of training records; None if the adapter for Opacus has seen another at some step.
+
+    A run may go on with more records, or fewer. Expected size over sampling rate is the number it drew from.
+    """
+    declared = ledger.training_records
+    for stretch in ledger.history.stretches:
+        known = stretch.source == "opacus" and stretch.planned_batch is not None and stretch.sample_rate < 1
+        if declared and known and abs((stretch.planned_batch or 0.0) / stretch.sample_rate - declared) > 0.5:
+            return None
+    return declared

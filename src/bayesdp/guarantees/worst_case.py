@@ -92,6 +92,10 @@ class WorstCase:
                 values["reason"] = reason
         return values
 
+    def to_dict_with_kind(self) -> dict[str, Any]:
+        """Return the same of a run, whose figure need not be proved, or only on a condition."""
+        return {**self.to_dict(), "kind": self.kind, "condition": self.condition}
+
 
 def epsilon(*, noise_multiplier: float, sample_rate: float, steps: int, delta: float = 1e-5) -> WorstCase:
     """Return the worst case of ``steps`` steps of DP-SGD: Poisson sampling, clipping, Gaussian noise.

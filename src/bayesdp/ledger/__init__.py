@@ -58,7 +58,7 @@ from bayesdp.ledger.running_costs import RunningCosts
 from bayesdp.ledger.seals import lasting_seal, verify
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.step_counts import StepCounts
-from bayesdp.ledger.step_sources import draw_states, noise_states, source_text
+from bayesdp.ledger.step_sources import audit_rows, draw_states, noise_states, source_text
 from bayesdp.ledger.stored_ledger import StoredLedger
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "StorageError",
     "StoredLedger",
     "Stretch",
+    "audit_rows",
     "check_continues",
     "check_not_written",
     "checked_audit_norms",

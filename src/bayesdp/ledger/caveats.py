@@ -56,6 +56,16 @@ CAVEATS = {
     ),
     "given-loss": Caveat("the loss given for audit records is the one trained with", "nothing", named_by="audit"),
     "left-out": Caveat("which drawn records were left out of a step did not depend on other records", "everything"),
+    "changed-buffers": Caveat(
+        "buffers of the model that passes in training change, and that are saved with it, do not depend on training "
+        "records",
+        "nothing",
+    ),
+    "skipped-batches": Caveat(
+        "whether the training loop left out a whole batch (an empty one, or one whose loss was not finite, for "
+        "instance) did not depend on the records in it",
+        "nothing",
+    ),
     "independent-answers": Caveat(
         "whether a client answered in time did not depend on the data of other clients", "nothing"
     ),

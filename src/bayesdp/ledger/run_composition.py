@@ -15,6 +15,7 @@ from bayesdp.ledger import chain, packing
 from bayesdp.ledger import exposure_grid as grid
 from bayesdp.ledger.batches import PrivateBatch
 from bayesdp.ledger.bins import Bins
+from bayesdp.ledger.caveats import caveat_names, caveat_text
 from bayesdp.ledger.chain import StoredStep
 from bayesdp.ledger.database import MEMORY
 from bayesdp.ledger.errors import LedgerError
@@ -24,7 +25,7 @@ from bayesdp.ledger.history import History
 from bayesdp.ledger.seals import lasting_seal
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
-from bayesdp.ledger.step_sources import SharedStates
+from bayesdp.ledger.step_sources import SharedStates, audit_rows
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray, InvalidInputError, brief, refuse
@@ -125,6 +126,10 @@ def _common_ids(ledgers: Sequence[StoredLedger]) -> tuple[list[str | int] | None
             return None, f"Worst case only: the audit records of {ledger.path!r} have no ids."
         if set(ids) != set(first):
             return None, f"Worst case only: the audit records of {ledger.path!r} are not those of {ledgers[0].path!r}."
+    steps = (stored.step for ledger in ledgers for stored in ledger.stored_steps())
+    rows = {digest for step in steps for digest in audit_rows(step.source)}
+    if first == list(range(len(first or []))) and len(rows) > 1:  # such ids say nothing but the place
+        return None, "Worst case only: the audit records of these runs are different rows of the data."
     return first, None
 
 
@@ -162,9 +167,14 @@ def _as_run(ledger: StoredLedger) -> dict[str, object]:
 
 
 def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) -> Iterator[StoredStep]:
-    """Yield all steps, numbered and chained anew, and add each to the history."""
+    """Yield all steps, numbered and chained anew, and add each to the history.
+
+    If the numbers of training records differ the new ledger has none. That they are public then stands with the steps.
+    """
+    kept = _common([ledger.training_records for ledger in ledgers], None)
     states = SharedStates()
     for number, ledger in enumerate(ledgers):
+        public = ["records-public"] if kept is None and ledger.training_records is not None else []
         for stored in ledger.stored_steps():
             shared = states.shared(number, stored.step.source)
             if shared is not None:
@@ -182,6 +192,7 @@ def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) 
                 audit_digest=chain.NOTHING,
                 batch_digest=chain.digest(batch),
                 norms_digest=chain.NOTHING,
+                caveats=caveat_text([*caveat_names(stored.step.caveats), *public]),
             )
             step_hash = step.hash(history.hash)
             history.add(step, step_hash)

@@ -21,7 +21,7 @@ audit.py              norms that held-out records would have had; dry_run.py: wh
 one_by_one.py         norms of audit records one at a time, from any loss
 audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
-trained_rows.py       audit records that are evidently trained on
+trained_rows.py       audit records that are evidently trained on; same_people.py: others than those of earlier steps
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 loss_scale.py         how much the loop scales the loss before its backward pass
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks
@@ -37,7 +37,8 @@ sharded_clipping.py   models that FSDP2 has sharded; sharded_audit.py: their aud
 
 Beside it: splitting.py, which sets audit records aside; accountant.py, the accountant "bayesdp"; secure.py, noise and
 batches from a cryptographic generator; coupling.py, layers that couple the records of a batch; precision.py, gradients
-in half precision; unsupported.py, what Opacus fails on; untrained.py, runs that train nothing;
+in half precision; unsupported.py, what Opacus fails on; untrained.py, runs that train nothing; unnoised.py, updates
+without noise; buffers.py, what passes leave in the model;
 framework_run.py, what Lightning and the Trainer of Hugging Face share.
 """
 

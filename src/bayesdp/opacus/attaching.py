@@ -40,9 +40,11 @@ from bayesdp.opacus.rank_draws import check_same_data
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, RanksError, heard_by_all_ranks
 from bayesdp.opacus.run_names import new_ledger_path
+from bayesdp.opacus.same_people import check_same_people
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
+from bayesdp.opacus.trained_rows import check_one_row_each
 from bayesdp.opacus.unsupported import check_supported
 from bayesdp.opacus.untrained import check_trained
 from bayesdp.opacus.watched_run import Watch
@@ -176,6 +178,8 @@ def watch(
     sampling = Sampling(data_loader, ranks if isinstance(optimizer, DISTRIBUTED) else None)
     clipping = clipping_of(model, optimizer, sampling, loss)
     check_same_data(ranks, data_loader.dataset, audit)
+    if (ledger.unit if isinstance(ledger, Ledger) else declared.get("unit")) == "person":
+        check_one_row_each(data_loader.dataset)
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
         of_model = ShardedAuditRecords if isinstance(clipping, ShardedGhostClipping) else AuditRecords
@@ -190,6 +194,7 @@ def watch(
         earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=planned)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
+        check_same_people(ledger, audit)
         _check_plan(ledger, _plan(1, data_loader, sampling, clipping))
     elif ranks.has_ledger:
         _check_no_checkpoint(optimizer)

@@ -30,6 +30,7 @@ from bayesdp.opacus.hidden_draws import borrowed_random_numbers, devices_of
 from bayesdp.opacus.loss_scale import audit_under_way
 from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, has_half, rounded_up
+from bayesdp.opacus.same_people import rows_digest
 from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
 from bayesdp.validation import InvalidInputError, count, refuse
 
@@ -85,6 +86,8 @@ class AuditRecords(DueSteps):
         with borrowed_random_numbers(devices_of(self._live)):
             self._data: AuditData = audit_data(audit, loader, device, 0 if model.batch_first else 1)
         self._given = type(audit).__name__
+        self.rows = rows_digest(audit)
+        "A digest of the rows that the records are of their data set, if that is known."
         self.records = self._data.records
         self._first = 0
         "The number of the first record among all that were given."

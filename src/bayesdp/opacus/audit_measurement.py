@@ -41,6 +41,11 @@ class AuditMeasurement:
         return self._audit.records
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """A digest of the rows that the audit records are of their data set, if that is known."""
+        return self._audit.rows if isinstance(self._audit, AuditRecords) else ()
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Where training draws random numbers that are not released, as far as that was found; empty if nowhere."""
         layers = random_layers(self._model) or ["the model or the loss"]
@@ -61,6 +66,11 @@ class AuditMeasurement:
         """Note the loss of a batch, before its backward pass, as ``LossScale.note_batch`` does."""
         if self._scale is not None:
             self._scale.note_batch(loss)
+
+    def check_sizes(self, records: int | None) -> None:
+        """Check that training does not scale the loss by its number of ``records``, as ``LossScale`` does."""
+        if self._scale is not None:
+            self._scale.check_sizes(records)
 
     def released(self) -> None:
         """Note that a step was recorded."""

@@ -1,4 +1,8 @@
-"""Refuse layers that couple the records of a batch: the gradient of a record would depend on the others.
+"""Refuse layers that couple the records of a batch, or that a batch changes without noise.
+
+Why embeddings with a largest norm are refused (``_check_embeddings``)
+    With ``max_norm``, a pass shortens the rows of the weight that it looks up, in place and in every mode. Noise has
+    made most rows longer than that, so the weight shows which rows the last batch looked up, whoever is in it.
 
 Why packed sequences are looked at (``refuse_unsorted_sequences``)
     ``pack_padded_sequence(enforce_sorted=False)`` sorts the records of a batch by length, and puts them back later.
@@ -29,11 +33,21 @@ def coupling_layers(model: Any) -> list[nn.Module]:
 
 
 def check_layers(model: Any) -> None:
-    """Raise InvalidInputError if a coupling layer is in training mode, or has parameters that are trained."""
+    """Raise if a coupling layer is in training mode or has trained parameters, and if passes change an embedding."""
     for layer in coupling_layers(model):
         if any(parameter.requires_grad for parameter in layer.parameters()):
             raise _refusal(layer)
         check_mode(layer)
+    _check_embeddings(model)
+
+
+def _check_embeddings(model: Any) -> None:
+    """Raise InvalidInputError for an embedding whose passes change its weight."""
+    module = getattr(model, "_module", None)
+    for layer in module.modules() if isinstance(module, nn.Module) else ():
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+            expected = "None: a pass shortens the rows that its records look up, in the weight and without noise"
+            raise refuse(f"{type(layer).__name__}.max_norm", layer.max_norm, expected)
 
 
 def check_mode(layer: nn.Module) -> None:

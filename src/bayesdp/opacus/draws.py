@@ -127,6 +127,8 @@ class Draws:
         "Whether an empty batch is filled with one invented sample (rand_on_empty)."
         self.ended = False
         "Whether no further batch may be drawn."
+        self.skipped = False
+        "Whether the loop used a batch and none that it was handed out earlier, in the same iteration, and let go."
         self.at_start: Callable[[], list[torch.Tensor]] = list
         "Called when a new iteration begins; returns the gradients of batches that may be in the next sum."
         self._iterations: list[Iteration] = []
@@ -202,6 +204,8 @@ class Draws:
         for number in {part.draw.iteration for part in used}:
             last = max(part.draw.number for part in used if part.draw.iteration == number)
             unused = [part for part in self._unused if part.draw.iteration == number]
+            passed_over = (part for part in unused if part.known and part.draw.number < last)
+            self.skipped |= any(not self.handed_out.is_held(part.number) for part in passed_over)
             if len(unused) > 1:  # a single part may still be used, in loops that fetch one batch ahead
                 held = [part for part in unused if self.handed_out.is_held(part.number)]
                 for part in unused:

@@ -150,6 +150,7 @@ class GhostClipping(FlatClipping):
         norms, self._norms = self._norms, None
         self._put_back()
         parameters = self._module.trainable_parameters
+        self._check_all_clipped()
         check_norms([parameter._norm_sample for parameter in parameters])
         if passes_are_mixed(parameters):
             what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
@@ -161,6 +162,16 @@ class GhostClipping(FlatClipping):
         if changed:
             raise refusal_of_change()
         return norms
+
+    def _check_all_clipped(self) -> None:
+        """Raise if the optimizer trains parameters that the module does not clip: it has a list of its own."""
+        clipped = {id(parameter) for parameter in self._module.trainable_parameters}
+        if not all(id(parameter) in clipped for parameter in self.optimizer.params):
+            expected = (
+                "the parameters that were trained when make_private was called: ghost clipping does not clip those "
+                "that are unfrozen or added later"
+            )
+            raise refuse("optimizer.param_groups", "more parameters", expected)
 
     def _drop_broken_gradient(self) -> None:
         """Set a gradient to 0 that is still not finite, without waiting for the device."""

@@ -9,7 +9,7 @@ computed anew is not recognised; ``Draws`` then goes by sizes, and by the order 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -52,16 +52,24 @@ class HandedOut:
         return passed
 
 
+class NotesPasses(Protocol):
+    """Whoever wants to know of passes through the model."""
+
+    def note_pass(self, inputs: Any) -> None:
+        """Note the inputs of a pass."""
+        ...
+
+
 class PassNote:
     """The hook before a pass in training mode; a copy of the model gets one that does nothing."""
 
-    def __init__(self, handed_out: HandedOut | None) -> None:
-        self._handed_out = handed_out
+    def __init__(self, told: NotesPasses | None) -> None:
+        self._told = told
 
     def __call__(self, module: nn.Module, inputs: Any, keywords: Any) -> None:
         """Note a pass, if gradients may follow it."""
-        if self._handed_out is not None and module.training and torch.is_grad_enabled():
-            self._handed_out.note_pass((inputs, keywords))
+        if self._told is not None and module.training and torch.is_grad_enabled():
+            self._told.note_pass((inputs, keywords))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PassNote:
         return PassNote(None)

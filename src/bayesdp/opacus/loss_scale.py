@@ -14,6 +14,12 @@ Why norms are never made smaller
     A loss that is divided (by the number of batches that are accumulated, say) gives shorter gradients, but other terms
     of the loss, which nobody sees here, may make up for it. Norms stay what was measured.
 
+Why the factor is compared with the number of records (``check_sizes``)
+    A loop that adds up losses where Opacus believes that it averages, or divides such a sum by a fixed number, scales
+    every gradient by the size of the batch: whoever joins then changes the gradients of all others before they are
+    clipped, which no epsilon covers. The factor is proportional to the size, or to its inverse if it is the other way
+    round; three sizes tell that from a factor that changes for other reasons.
+
 What this does not see: terms of the loss beside the criterion, and a loss that is no module, or not the one that the
 loop calls, unless the loop gives it to ``Watch.note_loss``. The caveat "given-loss" then says that claims rest on the
 loss that was given.
@@ -21,6 +27,7 @@ loss that was given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,8 +39,10 @@ from torch import nn
 
 from bayesdp.opacus.audit_loss import BatchLoss, returned_loss
 from bayesdp.opacus.passes import PassHook
+from bayesdp.validation import refuse
 
 _EXACT = 1 + 1e-6  # a factor of 1 may come back with an error of float32
+_SIZES = 3  # sizes of batches, after which it is known whether the factor follows them
 _AUDITS = ContextVar("audits", default=0)
 """How many audits are under way in this thread, of any run: several runs may follow one criterion."""
 
@@ -67,6 +76,8 @@ class LossScale:
         "The sum over the outputs that the present backward pass has reached."
         self._largest: torch.Tensor | None = None
         criterion = loss.criterion if isinstance(loss, DPLossFastGradientClipping) else loss
+        self._by_size: dict[int, float] | None = {}
+        "Factors by the number of records in a batch, until it is known that they do not follow it."
         self._observed = loss is None or isinstance(criterion, nn.Module | BatchLoss)
         "Whether a step with records that is taken without the loss is to be noticed at all."
         self._handle: Any = None
@@ -117,6 +128,28 @@ class LossScale:
         factor = self._largest.to(norms.device)
         factor = torch.where(factor <= _EXACT, 1.0, factor)
         return torch.where(torch.isfinite(factor), norms * factor, bound).to(norms.dtype)
+
+    def check_sizes(self, records: int | None) -> None:
+        """Raise InvalidInputError if the factor of steps has followed the number of ``records`` in their batches.
+
+        None for a step of several batches. It waits for the device at the first few steps only.
+        """
+        if self._by_size is None or not records or self._largest is None:
+            return
+        factor = float(self._largest)
+        if math.isfinite(factor):
+            self._by_size.setdefault(records, factor)
+        if len(self._by_size) < _SIZES:
+            return
+        for power in (1, -1):
+            ratios = [factor * size**-power for size, factor in self._by_size.items()]
+            if max(ratios) <= min(ratios) * (1 + 1e-4):
+                expected = (
+                    "a loss that is reduced as make_private was told (loss_reduction), 'mean' or 'sum': the loop's own "
+                    "is scaled by the size of the batch, so that one record changes the gradients of others"
+                )
+                raise refuse("loss", "scaled by len(batch)", expected)
+        self._by_size = None
 
     def missed(self, *, empty: bool) -> bool:
         """Return whether claims rest on the given loss because training did not use it, at this step or an earlier one.

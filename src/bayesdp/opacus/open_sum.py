@@ -102,6 +102,11 @@ class OpenSum:
         """Whether no record is in the sum."""
         return not any(len(norms) for _, norms, _ in self._parts)
 
+    @property
+    def records(self) -> int | None:
+        """How many records are in the sum, if it is one batch."""
+        return len(self._parts[0][1]) if len(self._parts) == 1 else None
+
     def complete(self, audit: torch.Tensor | None, caveats: frozenset[str], noise: tuple[int, ...]) -> GradientSum:
         """Return the sum as it will be released; ``audit`` are the norms of audit records, [m].
 

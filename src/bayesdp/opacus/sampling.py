@@ -115,7 +115,8 @@ class Sampling:
         """
         zero_out = self.rate is None or self._invents
         own = self._sampler.caveats if isinstance(self._sampler, SecureSampler) else frozenset[str]()
-        return own | frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch)
+        skipped = ["skipped-batches"] * self.draws.skipped
+        return own | frozenset(["zero-out"] * zero_out + ["sampling-mismatch"] * self.mismatch + skipped)
 
     @property
     def _invents(self) -> bool:

@@ -107,6 +107,7 @@ class ShardedGhostClipping(GhostClipping):
         return norms
 
     def _check_passes(self) -> None:
+        self._check_all_clipped()
         modules = list(self._module.iterate_submodules(self._module._module))
         check_norms([norm for module in modules for norm in getattr(module, "norm_sample", [])])
         if any(getattr(module, "_forward_counter", 0) for module in modules):

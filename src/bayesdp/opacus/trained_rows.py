@@ -1,4 +1,4 @@
-"""Refuse audit records that are rows of the training data, where that is evident.
+"""Refuse audit records that are rows of the training data, and a person with several rows, where that is evident.
 
 Claims about shares rest on audit records that were not trained on: the norms of those that were are smaller, and so
 are the figures. Only the structure of data sets is looked at (which objects they are made of, which numbers a
@@ -9,7 +9,7 @@ data. Copies, and data sets inside a class of somebody's own, are not recognised
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ Rows = NDArray[np.int64]
 def check_not_trained_on(audit: Any, dataset: Any) -> None:
     """Raise InvalidInputError if ``audit``, in any form that ``watch`` takes, evidently has rows of ``dataset``."""
     held = audit.dataset if isinstance(audit, DataLoader) else audit
-    if any(_meet(ours, theirs) for ours, theirs in product(_parts(held), _parts(dataset))):
+    if any(_meet(ours, theirs) for ours, theirs in product(parts_of(held), parts_of(dataset))):
         expected = (
             "people who are not trained on: train, audit = bayesdp.opacus.split_audit(data), and make the data_loader "
             "of train, not of data"
@@ -34,17 +34,28 @@ def check_not_trained_on(audit: Any, dataset: Any) -> None:
         raise refuse("audit", "rows of the training data", expected)
 
 
-def _parts(dataset: Any, numbers: Rows | None = None) -> Iterator[tuple[Any, Rows | None]]:
+def check_one_row_each(dataset: Any) -> None:
+    """Raise InvalidInputError if a data set, of which nobody has more than one row, evidently has a row twice."""
+    parts = list(parts_of(dataset))
+    repeated = any(rows is not None and len(np.unique(rows)) < len(rows) for _, rows in parts)
+    if repeated or any(_meet(ours, theirs) for ours, theirs in combinations(parts, 2)):
+        expected = (
+            "'row': the training data has the same row more than once; claims(rows=k) are about a person with k of them"
+        )
+        raise refuse("unit", "person", expected)
+
+
+def parts_of(dataset: Any, numbers: Rows | None = None) -> Iterator[tuple[Any, Rows | None]]:
     """Yield the data sets that one is made of, each with the numbers of the rows that are taken; None for all."""
     if isinstance(dataset, Subset):
         taken = _whole(cast(Any, dataset).indices, dataset.dataset)
         if taken is not None:
-            yield from _parts(dataset.dataset, taken if numbers is None else taken[numbers])
+            yield from parts_of(dataset.dataset, taken if numbers is None else taken[numbers])
     elif isinstance(dataset, ConcatDataset):
         first = 0
         for part, after in zip(dataset.datasets, dataset.cumulative_sizes, strict=True):
             its_own = None if numbers is None else numbers[(numbers >= first) & (numbers < after)] - first
-            yield from _parts(part, its_own)
+            yield from parts_of(part, its_own)
             first = after
     else:
         yield dataset, numbers

@@ -37,6 +37,7 @@ from bayesdp.ledger import check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.budget_check import BudgetCheck
+from bayesdp.opacus.buffers import Buffers
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.coupling import check_mode, coupling_layers, refuse_unsorted_sequences
 from bayesdp.opacus.earlier_steps import EarlierSteps
@@ -50,6 +51,7 @@ from bayesdp.opacus.ranks import LedgerOfRankZero
 from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
+from bayesdp.opacus.unnoised import RawGradients
 from bayesdp.opacus.untrained import Movement
 from bayesdp.report.views import View
 from bayesdp.run_ledger import Ledger
@@ -97,7 +99,11 @@ class Watch:
         self._noise = NoiseRepeats(optimizer, over_ranks.used.noise, draws=draws_noise)
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
-        self._model_hooks = [
+        self._raw = RawGradients(model, optimizer)
+        self._buffers = Buffers(model)
+        self._hooks = [
+            *self._raw.hooks,
+            self._buffers.hook,
             *refuse_unsorted_sequences(model._module),
             model._module.register_forward_pre_hook(PassNote(sampling.draws.handed_out), with_kwargs=True),
         ]
@@ -115,10 +121,11 @@ class Watch:
         self._has_ledger = over_ranks.ranks.has_ledger
         waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
+        rows = () if audit is None else audit.rows
         if sampling.rate is None:
-            self._recorder = ShuffledEpochs(self.ledger, sampling)
+            self._recorder = ShuffledEpochs(self.ledger, sampling, rows)
         else:
-            self._recorder = PoissonSteps(self.ledger, sampling, late=not waits)
+            self._recorder = PoissonSteps(self.ledger, sampling, rows, late=not waits)
         self._budget = BudgetCheck(budget, self._recorder, sampling.draws)
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         self._earlier = earlier
@@ -201,7 +208,7 @@ class Watch:
         if self._audit is not None:
             self._audit.detach()
         self._earlier.end()
-        for hook in (self._guard, *self._model_hooks):
+        for hook in (self._guard, *self._hooks):
             hook.remove()
         if isinstance(self._step_hook, AccountantHook):
             self._step_hook.watched = False
@@ -263,6 +270,7 @@ class Watch:
         self._movement.look_when_due()
         self._over_ranks.record(lambda: self._record(released))
         self._movement.note(self._audit_norms)
+        self._raw.recorded()
         self._open.released()
         if self._audit is not None:
             self._audit.released()
@@ -302,6 +310,7 @@ class Watch:
             if self._open.add_batch():
                 return True
             if self._audit is not None:
+                self._audit.check_sizes(self._open.records)
                 self._audit_norms = self._audit.norms(
                     self._open.clip,
                     several_passes=self._open.several_passes,
@@ -318,7 +327,9 @@ class Watch:
         noise = SecureNoise.of(self._optimizer)
         seeded = noise is not None and noise.randomness.reproducible
         rests_on = frozenset[str]() if self._audit is None else self._audit.caveats
-        return rests_on | self._autocast.caveats | frozenset(["seeded"] * seeded)
+        self._buffers.look()
+        own = ["seeded"] * seeded + ["changed-buffers"] * self._buffers.changed
+        return rests_on | self._autocast.caveats | frozenset(own)
 
     def _drop(self) -> None:
         self._open.drop()

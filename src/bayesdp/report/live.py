@@ -98,12 +98,13 @@ class LiveView:
         if self._advice is None and self._ledger.history.audited_steps >= _STEPS:  # it is computed once
             compared = RecordFigures(self._ledger, self._delta, everyone)
             self._advice = clip_sentence(self._ledger, compared, self._gamma, quick=True)
-        words = f"Step {steps}: epsilon {_figure(everyone)} for everyone"
+        weakened = {caveat.weakens for caveat in ledger_caveats(self._ledger)}
+        of_all = ", an estimate," if "everything" in weakened and math.isfinite(everyone) else ""
+        words = f"Step {steps}: epsilon {_figure(everyone)}{of_all} for everyone"
         sure = share_epsilon(figures.ex_post, self._share, self._gamma)
         if sure is not None:
             left_out = math.inf if guaranteed is None else float(guaranteed.epsilons_out([self._delta])[0])
-            doubtful = any(caveat.weakens != "nothing" for caveat in ledger_caveats(self._ledger))
-            about = ", an estimate," if doubtful else ""
+            about = ", an estimate," if weakened - {"nothing"} else ""
             words += f", {_figure(min(sure, left_out))}{about} for {percent(self._share)} of people"
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
         return f"{words} (delta {self._delta:g}){seeded}"

@@ -49,7 +49,7 @@ def summary(ledger: StoredLedger, *, delta: float = 1e-5, private: bool = False)
         "first_step": None if chosen else _time(history.first_time),
         "last_step": None if chosen else _time(history.last_time),
         "seal": lasting_seal(ledger),
-        "worst_case": guaranteed_worst_case(ledger, delta).to_dict(),
+        "worst_case": guaranteed_worst_case(ledger, delta).to_dict_with_kind(),
         "settings": stretches[:shown],
         "settings_left_out": len(stretches) - shown,
         "audit": _audit(ledger, delta),
@@ -69,10 +69,13 @@ def table(values: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the same as lines (name, value), the file first; a value that says it all has an empty name."""
     worst = values["worst_case"]
     epsilon = "none" if worst["epsilon"] is None else f"{round_up(worst['epsilon'], 4)} at delta = {worst['delta']:g}"
+    held = f", {worst['kind']} {worst['condition'] or ''}".rstrip()
+    if worst["kind"] == "estimate":
+        held = ", estimated: the true value may be higher"
     lines = [
         (str(values["ledger"]), f"{values['steps']} steps, created {values['created']}"),
         *(("", str(note)) for note in values["notes"]),
-        ("for everyone", f"epsilon = {epsilon} ({worst['accountant']})"),
+        ("for everyone", f"epsilon = {epsilon} ({worst['accountant']}{held if worst['epsilon'] is not None else ''})"),
     ]
     if values["selection"] is not None:
         mean = f"the best of a random number of runs, {values['selection']['mean']:g} on average"
