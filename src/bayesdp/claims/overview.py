@@ -242,8 +242,8 @@ def _no_better(claim: Claim) -> str:
 
 
 def _condition(claim: Claim) -> str:
-    """Return the condition of a claim, which no figure may be printed without; nothing if it has none."""
-    return f", {claim.condition}" if claim.condition else ""
+    """Return that a figure rests on the condition that the line about the guarantee names; nothing if there is none."""
+    return ", on the same condition as the guarantee" if claim.condition else ""
 
 
 def _why_doubtful(facts: RunFacts) -> str:
