@@ -54,6 +54,24 @@ def test_every_attack_can_be_prepared():
         prepare("nothing")
 
 
+def test_a_run_is_given_to_the_attack_that_is_about_runs(tmp_path):
+    """A ledger that would not be looked at is refused, and one that cannot be read before anything is written."""
+    with pytest.raises(InvalidInputError, match="ledger='a': expected none for exact"):
+        prepare("exact", ledgers=["a"])
+    with pytest.raises(InvalidInputError, match=r"delta=0\.001: expected none for game"):
+        prepare("game", delta=1e-3)
+    for name in ("tightness", "all"):
+        with pytest.raises(InvalidInputError, match="the file of a ledger"):
+            prepare(name, tmp_path / "out", ledgers=[tmp_path / "absent.ledger"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_gives_the_result_again():
+    options = AttackOptions(seed=3, ledgers=(Path("my runs/a.ledger"),), delta=1e-6)
+    assert options.command("tightness") == "bayesdp attack tightness --seed 3 --ledger 'my runs/a.ledger' --delta 1e-06"
+    assert options.command("exact") == "bayesdp attack exact --seed 3"
+
+
 def test_the_help_names_every_attack():
     shown = " ".join(run("attack", "--help").stdout.split())
     assert ", ".join((*ATTACKS, "all")) in shown
