@@ -41,7 +41,9 @@ def test_files_and_verdict(found, tmp_path):
 
 def test_small_versions_are_not_judged_by_their_power_and_have_their_own_files(tmp_path):
     missed = Detection(bug="b", attacker="a", level=0.01, caught=0, trials=2, false_alarms=0, right_trials=2)
-    assert next(iter(lab([missed], tmp_path, small=True))).as_expected
+    [small] = lab([missed, replace(RANKING, low=-0.1)], tmp_path, small=True)
+    assert small.as_expected
+    assert all(line.startswith("not judged: ") for line in small.lines())
     assert not next(iter(lab([missed], None))).as_expected
     assert (tmp_path / "exact-small.json").is_file()
 

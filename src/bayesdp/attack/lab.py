@@ -82,7 +82,9 @@ class AttackResult:
 
     def lines(self) -> list[str]:
         """Return each finding, detection and ranking as a line of text."""
-        return [found.line() for found in (*self.findings, *self.detections, *self.rankings)]
+        judged = not self.options.small
+        shown = [found.line(judged=judged) for found in (*self.detections, *self.rankings)]
+        return [*(finding.line() for finding in self.findings), *shown]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, with versions."""
