@@ -1,14 +1,15 @@
 """Exact adversaries: claims that must stand do so closely, what is no bound breaks, and the oracles agree."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from scipy.stats import norm
 
 from bayesdp import Gate
-from bayesdp.attack import exact, exact_events, exact_printed, exact_subjects, exact_traps
+from bayesdp.attack import exact, exact_events, exact_laws, exact_printed, exact_subjects, exact_traps
 from bayesdp.attack.loss_walks import worst_delta, worst_steering_delta
-from bayesdp.profiles import gaussian_delta
+from bayesdp.profiles import gaussian_delta, gaussian_epsilon
 from traps import TRAPS, true_delta
 
 MENU = ((1.0, 0.2), (1.0, 0.4))
@@ -128,3 +129,32 @@ def test_levels_and_gate_stand_and_would_not_without_their_correction():
         assert finding.bound > 2 / 101 * 0.5
     for finding in exact_events.gate(Gate(epsilon=4.0, delta=1e-5, share=0.9, gamma=0.01, records=100)):
         assert 0.01 < finding.bound < finding.claimed
+
+
+def test_members_stand_closely_and_would_not_if_taking_part_changed_nothing():
+    findings = list(exact_events.shares(20, 40.0, records=400))
+    assert len(findings) == 3
+    for finding in findings:
+        assert 0.6 * finding.claimed < finding.bound < finding.claimed
+
+
+def test_figures_of_a_share_break_without_their_condition():
+    [finding] = exact.best_strategy(exact_printed.without_a_plan(10))
+    assert finding.bound > 1.5 * finding.claimed
+
+
+def test_claims_about_known_laws_stand_closely():
+    findings = list(exact_laws.findings())
+    assert [finding.line() for finding in findings if not finding.stands] == []
+    for finding in findings:
+        assert finding.bound > (0.02 if "zero-out" in finding.claim else 0.85) * finding.claimed, finding.line()
+
+
+@pytest.mark.parametrize("mean", [3.0, 20.0])
+def test_one_run_at_the_price_of_one_breaks_if_the_best_is_released(mean, monkeypatch):
+    """The hostile score is strong: at the epsilon of a single trial it reaches far more than delta."""
+    alone = gaussian_epsilon(math.sqrt(10) / 10.0, exact_laws.DELTA)
+    monkeypatch.setattr(
+        exact_laws.Ledger, "claims", lambda *_: SimpleNamespace(everyone=SimpleNamespace(epsilon=alone))
+    )
+    assert exact_laws.best_of(mean, steps=10, noise=10.0).bound > 2 * mean * exact_laws.DELTA

@@ -41,7 +41,9 @@ def test_files_and_verdict(found, tmp_path):
 
 def test_small_versions_are_not_judged_by_their_power_and_have_their_own_files(tmp_path):
     missed = Detection(bug="b", attacker="a", level=0.01, caught=0, trials=2, false_alarms=0, right_trials=2)
-    assert next(iter(lab([missed], tmp_path, small=True))).as_expected
+    [small] = lab([missed, replace(RANKING, low=-0.1)], tmp_path, small=True)
+    assert small.as_expected
+    assert all(line.startswith("not judged: ") for line in small.lines())
     assert not next(iter(lab([missed], None))).as_expected
     assert (tmp_path / "exact-small.json").is_file()
 
@@ -52,6 +54,24 @@ def test_every_attack_can_be_prepared():
     assert "minutes" in everything.estimate()
     with pytest.raises(InvalidInputError, match="attack='nothing': expected one of exact"):
         prepare("nothing")
+
+
+def test_a_run_is_given_to_the_attack_that_is_about_runs(tmp_path):
+    """A ledger that would not be looked at is refused, and one that cannot be read before anything is written."""
+    with pytest.raises(InvalidInputError, match="ledger='a': expected none for exact"):
+        prepare("exact", ledgers=["a"])
+    with pytest.raises(InvalidInputError, match=r"delta=0\.001: expected none for game"):
+        prepare("game", delta=1e-3)
+    for name in ("tightness", "all"):
+        with pytest.raises(InvalidInputError, match="the file of a ledger"):
+            prepare(name, tmp_path / "out", ledgers=[tmp_path / "absent.ledger"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_gives_the_result_again():
+    options = AttackOptions(seed=3, ledgers=(Path("my runs/a.ledger"),), delta=1e-6)
+    assert options.command("tightness") == "bayesdp attack tightness --seed 3 --ledger 'my runs/a.ledger' --delta 1e-06"
+    assert options.command("exact") == "bayesdp attack exact --seed 3"
 
 
 def test_the_help_names_every_attack():

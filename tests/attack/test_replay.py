@@ -34,6 +34,11 @@ def test_a_right_run_stands_and_the_replay_is_close(mode):
     )
 
 
+def test_hundreds_of_runs_do_not_repeat_what_opacus_warns_of(recwarn):
+    opacus_run(0, steps=2)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_noticed_by_what_is_about_it(bug):
     assert NOTICED_BY[bug.name] in {finding.claim for finding in bug.run(1).findings() if not finding.stands}

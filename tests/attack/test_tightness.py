@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesdp
-from bayesdp import InvalidInputError, Ledger, Plan
+from bayesdp import Budget, InvalidInputError, Ledger, Plan
 from bayesdp.attack.lab import AttackOptions
 from bayesdp.attack.tightness import attack, lowest_average, lowest_epsilon, tightness
 from bayesdp.guarantees.selection import Selection
@@ -102,3 +102,27 @@ def test_a_run_that_was_chosen_among_others_is_refused():
 def test_the_command_names_its_ledgers():
     options = AttackOptions(ledgers=(Path("a.ledger"), Path("b c.ledger")))
     assert options.command("tightness") == "bayesdp attack tightness --seed 0 --ledger a.ledger --ledger 'b c.ledger'"
+
+
+@pytest.mark.parametrize(
+    ("noise", "declared"),
+    [
+        (9.0, {"plan": Plan(steps=100, noise_std=10.0, sample_rate=1.0, clip=1.0)}),  # the run left it
+        (
+            10.0,
+            {
+                "plan": Plan(steps=100, noise_std=10.0, sample_rate=1.0, clip=1.0),
+                "budget": Budget(epsilon=2.0),  # less than the plan
+            },
+        ),
+        (10.0, {"budget": Budget(epsilon=2.0)}),
+    ],
+)
+def test_the_claim_for_everyone_meets_the_steps_that_it_is_about(noise, declared):
+    ledger = Ledger(**declared)
+    for _ in range(20):
+        ledger.step(noise_std=noise, sample_rate=1.0, clip=1.0, audit=np.linspace(0.1, 1.0, 60))
+    found = list(tightness(ledger, "run"))
+    assert [finding.line() for finding in found if not finding.stands] == []
+    assert found[0].claim == "everyone"
+    assert 0.8 * found[0].claimed < found[0].bound

@@ -143,6 +143,20 @@ def test_shares_are_capped_by_what_everyone_left_out_has():
     assert "there is no figure below the one for everyone" in unsampled.claims().overview().left_out
 
 
+def test_figures_that_rest_on_a_condition_name_it():
+    """Without a plan those for members, and those of everyone left out, hold only if nobody looked."""
+    condition = ", on the same condition as the guarantee."
+    loud, mixed = run(loudness=3.0), run()
+    assert "if the number of steps and the settings did not depend" in mixed.overview().everyone
+    figure = round_up(loud.left_out.epsilon)
+    assert f"it is at most {figure}, as for everyone left out{condition}" in loud.overview().left_out
+    assert mixed.members[0].condition is not None
+    assert mixed.members[0].own_epsilon is None
+    assert condition in mixed.overview().members
+    for planned in (run(plan=PLAN), run(plan=PLAN, loudness=3.0)):
+        assert "condition" not in planned.statement()
+
+
 def test_several_rows_are_covered_when_they_are_asked_for():
     ledger = Ledger(plan=PLAN)
     for _ in range(40):

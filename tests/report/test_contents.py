@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
-from bayesdp import Ledger
+from bayesdp import Ledger, Plan
 from bayesdp.claims.risk import MEANING
 from bayesdp.formatting import percent_digits
 from bayesdp.report import write_report
@@ -191,3 +191,16 @@ def test_the_page_says_what_an_attacker_gains():
     shown = percent_digits(contents.risk.everyone.risk.tpr[1])
     assert f"<td>For everyone</td><td>{percent_digits(contents.risk.everyone.risk.tpr[0])}</td><td>{shown}</td>" in page
     assert MEANING in page
+
+
+def test_figures_that_a_guarantee_caps_name_its_condition():
+    """Curves of shares end at the guarantee; without a plan that holds only if nobody looked."""
+    settings = {"noise_std": 2.0, "sample_rate": 0.1, "clip": 1.0}
+    pages = {}
+    for plan in (None, Plan(steps=5, **settings)):
+        ledger = Ledger(plan=plan)
+        for _ in range(5):
+            ledger.step(**settings, audit=np.full(500, 0.5))
+        pages[plan] = render(report_contents(ledger))
+    sentence = "Where a figure is that of a guarantee, it holds only if the number of steps and the settings did not"
+    assert [page.count(sentence) for page in pages.values()] == [3, 0]

@@ -4,7 +4,8 @@ finding.py          a claim beside a lower bound of the truth, and the verdict; 
 lab.py              the list of attacks; runs one or all of them, writes JSON and a picture
 loss_walks.py       exact adversaries: what choosing steps, or stopping, by looking can gain, by backward induction
 exact_subjects.py   runs that an adversary may steer, whose claims must stand
-exact_events.py     levels and the gate, against the best event
+exact_events.py     members, levels and the gate, against the best event
+exact_laws.py       several rows, selection, other ways to draw batches, guesses: against the best event of a known law
 exact_traps.py      what theory says is no bound: it must break
 small_training.py   a small training run, made many times at once; what an attacker knows of it
 lower_bounds.py     epsilon from below, by counting right and wrong guesses

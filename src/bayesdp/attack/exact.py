@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bayesdp.attack import exact_events, exact_printed, exact_subjects, exact_traps
+from bayesdp.attack import exact_events, exact_laws, exact_printed, exact_subjects, exact_traps
 from bayesdp.attack.exact_subjects import Subject
 from bayesdp.attack.finding import Finding
 from bayesdp.attack.lab import AttackOptions
@@ -23,9 +23,11 @@ def attack(options: AttackOptions) -> Iterator[Finding]:
     """Yield the failure of each subject under the best strategy; the small version leaves the longest runs out."""
     subjects = exact_subjects.standing(options.small) + exact_printed.subjects(options.small, at_one_delta=False)
     subjects += exact_traps.steered(options.small) + exact_printed.subjects(options.small, at_one_delta=True)
+    subjects.append(exact_printed.without_a_plan(20 if options.small else 60))
     for subject in options.track(subjects):
         yield from best_strategy(subject)
     yield from exact_events.findings()
+    yield from exact_laws.findings()
     yield from exact_traps.findings()
 
 

@@ -7,12 +7,13 @@ where the guarantee caps it. So the minimum must stand at twice delta, and break
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from bayesdp.attack.exact_subjects import LOST, Counts, Direction, Subject, counted
+from bayesdp.attack.exact_subjects import LOST, Counts, Direction, Subject, counted, in_words
 from bayesdp.claims.claim import Claim
 from bayesdp.claims.plan import Plan
 from bayesdp.run_ledger import Ledger
@@ -32,6 +33,40 @@ def subjects(small: bool, *, at_one_delta: bool) -> list[Subject]:
         printed("share", 0.3, 1.0, 8, delta=1e-4, at_one_delta=at_one_delta),
         printed("member", 0.1, 0.3, 20 if small else 40, at_one_delta=at_one_delta),
     ]
+
+
+def without_a_plan(steps: int, delta: float = 1e-5) -> Subject:
+    """The same for a share without a plan, read as if it did not name the condition of the guarantee that caps it.
+
+    The guarantee for everyone left out is then that of the steps taken, and somebody stops by looking.
+    """
+    rate, exposure = 0.5, 0.1
+
+    @cache
+    def epsilon_of(counts: Counts) -> float:
+        if not sum(counts):
+            return math.inf  # nothing is printed
+        ledger = Ledger()
+        for _ in range(counts[0]):
+            ledger.step(noise_std=1 / exposure, sample_rate=rate, clip=1.0, audit=np.ones(_RECORDS["share"]))
+        claim = ledger.claims(delta, shares=(_SHARE,)).share(_SHARE).ex_post
+        assert claim.condition is not None
+        return claim.epsilon
+
+    start, choices = counted(((rate, exposure),), steps)
+    return Subject(
+        name=f"half of people, as printed without a plan, {in_words(((rate, exposure),), steps)}",
+        claim="the smaller of ex-post and everyone left out, its condition ignored",
+        kind="ex-post",
+        start=start,
+        choices=choices,
+        epsilon_of=epsilon_of,
+        delta=2 * delta,
+        spacing=LOST / steps,
+        directions=("record out",),
+        should_break=True,
+        note="the statement says of such figures that they rest on the condition of the guarantee",
+    )
 
 
 def printed(

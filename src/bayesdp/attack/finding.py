@@ -116,9 +116,9 @@ class Detection:
         rare = not self.false_alarms if self.exact else self.false_alarm_rate[1] <= self.level
         return self.power[0] > 0.5 and rare
 
-    def line(self) -> str:
-        """Return the detection as one line of text."""
-        verdict = "caught" if self.as_expected else "MISSED"
+    def line(self, *, judged: bool = True) -> str:
+        """Return the detection as one line of text; without a verdict where there were too few trials for one."""
+        verdict = "not judged" if not judged else "caught" if self.as_expected else "MISSED"
         return f"{verdict}: {self.bug}: {self.caught} of {self.trials} by {self.attacker}; {self.right()}"
 
     def right(self) -> str:
@@ -176,9 +176,10 @@ class Ranking:
         """Whether they agree where they must."""
         return self.agrees or not self.must_agree
 
-    def line(self) -> str:
-        """Return the ranking as one line of text."""
+    def line(self, *, judged: bool = True) -> str:
+        """Return the ranking as one line of text; without a verdict where there were too few people for one."""
         verdict = "agrees" if self.agrees else "UNCLEAR" if self.must_agree else "unclear, as it may be"
+        verdict = verdict if judged else "not judged"
         return (
             f"{verdict}: {self.figure} of {self.records} {self.subject} against {self.attacker}: rank correlation "
             f"{self.correlation:.2f} ({self.low:.2f} to {self.high:.2f})"

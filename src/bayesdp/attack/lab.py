@@ -21,6 +21,11 @@ from bayesdp.progress import NamedProgress, Progress, silent
 from bayesdp.validation import refuse
 from bayesdp.whole_file import made_folder
 
+DELTA = 1e-5
+"""The delta of claims of given runs, unless another is asked for."""
+_OF_RUNS = "tightness"
+"""The attack that is about given runs, at a given delta; the others have subjects of their own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttackOptions:
@@ -31,14 +36,17 @@ class AttackOptions:
     "Few repetitions: it shows that everything runs; power is not judged."
     ledgers: tuple[Path, ...] = ()
     "The ledgers whose claims are attacked, for attacks on given runs; without any a small run is made."
-    delta: float = 1e-5
+    delta: float = DELTA
     "The delta of those claims."
     track: Progress = iter
 
     def command(self, attack: str) -> str:
         """Return the command that makes an attack with these options."""
         words = ["bayesdp attack", attack, "--seed", str(self.seed), *(["--small"] if self.small else [])]
-        return " ".join([*words, *(f"--ledger {shlex.quote(str(path))}" for path in self.ledgers)])
+        if attack == _OF_RUNS:
+            words += [f"--ledger {shlex.quote(str(path))}" for path in self.ledgers]
+            words += [f"--delta {self.delta!r}"] * (self.delta != DELTA)
+        return " ".join(words)
 
 
 class Attack(Protocol):
@@ -74,7 +82,9 @@ class AttackResult:
 
     def lines(self) -> list[str]:
         """Return each finding, detection and ranking as a line of text."""
-        return [found.line() for found in (*self.findings, *self.detections, *self.rankings)]
+        judged = not self.options.small
+        shown = [found.line(judged=judged) for found in (*self.detections, *self.rankings)]
+        return [*(finding.line() for finding in self.findings), *shown]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, with versions."""
@@ -136,16 +146,21 @@ def prepare(
     seed: int = 0,
     small: bool = False,
     ledgers: Sequence[str | Path] = (),
-    delta: float = 1e-5,
+    delta: float = DELTA,
     track: NamedProgress = silent,
 ) -> Lab:
     """Check what an attack, or ``all`` of them, needs, and return it ready to start.
 
     ``output``: a folder for ATTACK.json and ATTACK.png; None writes nothing. Raises InvalidInputError for an unknown
-    attack, a negative seed or an output that cannot be a folder; MissingLibraryError for a missing library.
+    attack, a negative seed, an output that cannot be a folder, and for ``ledgers`` or a ``delta`` that the attack would
+    not use; MissingLibraryError for a missing library. A ledger that cannot be opened or attacked is refused here, and
+    not when its turn comes.
     """
     if attack != "all" and attack not in ATTACKS:
         raise refuse("attack", attack, f"one of {', '.join(ATTACKS)}, all")
+    if attack not in ("all", _OF_RUNS) and (ledgers or delta != DELTA):
+        name, given = ("ledger", str(ledgers[0])) if ledgers else ("delta", delta)
+        raise refuse(name, given, f"none for {attack}, which has runs of its own: only {_OF_RUNS} takes one")
     options = AttackOptions(
         seed=validation.count("seed", seed, minimum=0),
         small=small,
@@ -156,6 +171,8 @@ def prepare(
     for name in ATTACKS if attack == "all" else (attack,):
         with needs("demo", f"the attack {name}"):
             modules[name] = cast(Attack, importlib.import_module(f"bayesdp.attack.{name.replace('-', '_')}"))
+    if options.ledgers:
+        cast(Any, modules[_OF_RUNS]).check_ledgers(options.ledgers)
     folder = None
     if output is not None:
         pyplot()

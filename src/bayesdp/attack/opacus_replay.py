@@ -7,6 +7,7 @@ double precision, so that adding one record to a sum changes nothing but its own
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ from bayesdp.validation import FloatArray
 
 RECORDS, FEATURES, CLASSES = 200, 12, 3
 BATCH, CLIP, NOISE_MULTIPLIER = 20, 2.0, 1.0
+_NOT_NEWS = ("Secure RNG turned off", "Full backward hook is firing")
+"""What Opacus and PyTorch warn of in each of hundreds of runs."""
 Plant = Callable[[Any, Ledger], None]
 """Breaks an optimizer of Opacus, after it was made, or how it and the ledger work together."""
 
@@ -97,7 +100,13 @@ def opacus_run(
     ``mode``: of Opacus' gradients, "hooks" or "ghost". ``plant`` breaks every optimizer that is made; ``ledger`` may be
     one that errs. Both are for showing that the lab would notice.
     """
-    ledger = Ledger(keep_norms=True) if ledger is None else ledger
+    with warnings.catch_warnings():
+        for message in _NOT_NEWS:
+            warnings.filterwarnings("ignore", message, UserWarning)
+        return _replayed(seed, steps, mode, plant, Ledger(keep_norms=True) if ledger is None else ledger)
+
+
+def _replayed(seed: int, steps: int, mode: str, plant: Plant | None, ledger: Ledger) -> ReplayedRun:
     recorded, replayed = (_Engine(mode, seed, ledger, plant) for _ in range(2))
     audit = _audit_records(seed)
     other = torch.Generator().manual_seed(seed + 4)

@@ -28,11 +28,14 @@ from bayesdp import validation
 from bayesdp.attack.finding import BETWEEN, Finding
 from bayesdp.attack.lab import AttackOptions
 from bayesdp.claims.claim import Claim, Direction
+from bayesdp.claims.everyone import kept_plan
 from bayesdp.claims.members import LEVELS
+from bayesdp.claims.plan import Plan
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.run_claims import RunClaims
 from bayesdp.estimators import Betting
 from bayesdp.formatting import percent
+from bayesdp.ledger import Stretch
 from bayesdp.profiles import gaussian_delta
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import FloatArray, refuse
@@ -48,6 +51,7 @@ _ALL_SUMS = "likelihood ratio of all noisy sums"
 _ROUNDING = "rounding"
 _ADAPTIVITY = "the price of exposures that may have depended on earlier results, or an attack that does not use this"
 _NO_BETTER = "the claim is that for everyone, who may be louder than this person"
+_UNSPENT = "what the steps taken left of the budget, and what it costs that they might have been chosen by looking"
 _RENYI = "levels of sampled steps are counted by Rényi divergences"
 _CONFIDENCE = "what a sample of people leaves open"
 _PAPER = "the safety that the paper's estimator adds, at a far smaller gamma"
@@ -72,6 +76,26 @@ def attack(options: AttackOptions) -> Iterator[Finding]:
             yield from tightness(ledger, "the demo", options.delta)
 
 
+def check_ledgers(paths: Iterable[Path]) -> None:
+    """Raise what attacking one of these ledgers would raise, before any attack begins."""
+    for path in paths:
+        with Ledger.open(path, write=False) as ledger:
+            _check(ledger, path.name)
+
+
+def _check(ledger: Ledger, name: str) -> None:
+    if ledger.selection is not None:
+        raise refuse("ledger", name, "a run that was not chosen among others")
+    _at_clip(ledger.history.stretches)
+
+
+def _at_clip(stages: Iterable[Plan | Stretch]) -> list[tuple[float, float, int]]:
+    """Return (exposure, sampling rate, count) of someone at the clip bound in every step."""
+    return [
+        (validation.positive("clip", stage.clip) / stage.noise_std, stage.sample_rate, stage.steps) for stage in stages
+    ]
+
+
 def tightness(ledger: Ledger, name: str, delta: float = 1e-5) -> Iterator[Finding]:
     """Yield every claim of a run that has a figure, beside what the best test reaches.
 
@@ -79,23 +103,21 @@ def tightness(ledger: Ledger, name: str, delta: float = 1e-5) -> Iterator[Findin
     levels, and on average (without sampling only). Raises InvalidInputError for a run without a clip bound, and for one
     that was chosen among others: this attack sees no other run.
     """
-    if ledger.selection is not None:
-        raise refuse("ledger", name, "a run that was not chosen among others")
-    claims = ledger.claims(delta)
-    stages = ledger.plan or ledger.history.stretches
-    at_clip = [
-        (validation.positive("clip", stage.clip) / stage.noise_std, stage.sample_rate, stage.steps) for stage in stages
-    ]
+    _check(ledger, name)
+    claims, plan, taken = ledger.claims(delta), kept_plan(ledger), _at_clip(ledger.history.stretches)
+    planned = taken if plan is None else _at_clip(plan.stages)
+    by_budget = claims.worst_case.accountant == "budget"
+    at_clip, gap = (taken, _UNSPENT) if by_budget else (planned, _ROUNDING)
     bound = lowest_epsilon(at_clip, delta, "both")
-    yield _finding(name, claims.everyone, "everyone", bound, _ROUNDING)
+    yield _finding(name, claims.everyone, "everyone", bound, gap)
     if claims.left_out is not None:
         bound = lowest_epsilon(at_clip, delta, "record out")
-        yield _finding(name, claims.left_out, "everyone who was left out", bound, _ROUNDING)
+        yield _finding(name, claims.left_out, "everyone who was left out", bound, gap)
     yield from _of_records(ledger, name, claims, delta)
     spent = _ROUNDING if claims.figures.unsampled else _RENYI
     for claim in claims.levels:
         level = next(level for level in LEVELS if f"{100 * level:g} %" in claim.method)
-        bound = lowest_epsilon(_within(level, at_clip), delta, claim.direction)
+        bound = lowest_epsilon(_within(level, planned), delta, claim.direction)
         yield _finding(name, claim, f"{percent(claim.share or 0)} of members, level of {level:g}", bound, spent)
     if claims.figures.unsampled and ledger.audit_records:
         lowest = lowest_average(_exposures(ledger), at_clip, delta, claims.everyone.epsilon)

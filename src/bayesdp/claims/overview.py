@@ -226,7 +226,7 @@ def _members(claims: Summarised) -> str:
         figures[0] = figures[0].replace("with", "with a probability of at least")
         rest = [claim for claim in members if claim.own_epsilon is not None]
         more = f" With {listed([percent(claim.share or 0) for claim in rest])} {_no_better(rest[0])}." if rest else ""
-        return f"the epsilon of one of them, picked at random, is at most {listed(figures)}.{more}"
+        return f"the epsilon of one of them, picked at random, is at most {listed(figures)}{_condition(sure[0])}.{more}"
     if any(_doubtful(claim) for claim in members):
         return f"nothing is sure, {_why_doubtful(facts)}."
     if all(claim.reason for claim in members):
@@ -237,8 +237,13 @@ def _members(claims: Summarised) -> str:
 def _no_better(claim: Claim) -> str:
     """Return in words what holds where there is no figure below that of everyone, or of everyone left out."""
     if claim.direction == "record out":
-        return f"it is at most {round_up(claim.epsilon)}, as for everyone left out"
+        return f"it is at most {round_up(claim.epsilon)}, as for everyone left out{_condition(claim)}"
     return "there is no figure below the one for everyone"
+
+
+def _condition(claim: Claim) -> str:
+    """Return that a figure rests on the condition that the line about the guarantee names; nothing if there is none."""
+    return ", on the same condition as the guarantee" if claim.condition else ""
 
 
 def _why_doubtful(facts: RunFacts) -> str:

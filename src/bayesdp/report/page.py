@@ -73,12 +73,19 @@ def _shares(page: Contents) -> Chart:
         "allows for; the ceiling, the guarantee, holds for everyone. One line is what is sure in this run for people "
         "like the audit set whose data was not used, the other an estimate whether it was used or not: what the "
         "privacy would be if nobody's contribution to a step had depended on the steps before. Each point holds by "
-        f"itself, with {confidence(page.gamma)} confidence as to who happened to be in the audit set.",
+        f"itself, with {confidence(page.gamma)} confidence as to who happened to be in the audit set."
+        f"{_condition(page)}",
         f"Epsilon by share of people. Everyone: {_figure(table['everyone'])}. Half: sure "
         f"{_figure(table['ex_post'][half])}, estimate {_figure(table['estimate'][half])}.",
         ["share of people", "sure for people not used", "estimate"],
         lines,
     )
+
+
+def _condition(page: Contents) -> str:
+    """Return a sentence about figures that are capped by a guarantee with a condition; nothing if it has none."""
+    condition = page.claims[0].condition
+    return "" if condition is None else f" Where a figure is that of a guarantee, it holds only {condition}."
 
 
 def _training(page: Contents) -> Chart:
@@ -90,7 +97,7 @@ def _training(page: Contents) -> Chart:
         "Epsilon over training",
         "Every step costs a little; the lines end at the figures of the statement. The guarantee of a plan is level, "
         "because it holds whenever training ends. Figures before the last step are computed from what the ledger kept "
-        "at these points, rounded up.",
+        f"at these points, rounded up.{_condition(page)}",
         f"Epsilon over {run.steps[-1] if run.steps else 0} steps; for everyone it ends at "
         f"{_figure(run.everyone[-1] if run.everyone else None)}.",
         ["step", *heads],
@@ -129,7 +136,7 @@ def _delta(page: Contents) -> Chart:
         "Epsilon against delta",
         "delta is the probability, for each person, that more is revealed: a smaller delta, a larger epsilon. Move the "
         "slider, or type a delta: the next smaller one in the table is used, so that the figures stay on the safe "
-        "side.",
+        f"side.{_condition(page)}",
         f"Epsilon for deltas from {table.deltas[0]:g} to {table.deltas[-1]:g}; for everyone "
         f"{_figure(table.everyone[place])} at {page.delta:g}.",
         heads,
