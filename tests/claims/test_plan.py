@@ -128,6 +128,12 @@ def test_more_noise_and_a_lower_rate_keep_to_the_plan():
     assert claims.everyone.epsilon == worst_case_of([(10.0, 1.0, 100)], delta=DELTA).epsilon
 
 
+def test_a_plan_of_a_single_step():
+    with Ledger(plan=Plan(steps=1, **STEP)) as ledger:
+        ledger.step(**STEP)
+        assert "the plan of 1 step)" in ledger.claims().statement()
+
+
 def test_the_plan_is_part_of_the_first_hash_and_survives_the_file(tmp_path):
     path = tmp_path / "run.ledger"
     stages = [Plan(steps=1, noise_std=3.0, sample_rate=1.0, clip=1.0), PLAN]

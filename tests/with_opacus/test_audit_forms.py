@@ -209,6 +209,17 @@ def test_what_cannot_work_is_refused_by_watch(audit: Any, loss: Any, message: st
     assert ledger.steps == 0
 
 
+def test_a_loss_of_another_model_is_refused() -> None:
+    """As of the model that is trained, which a function may have from outside."""
+    run = private_run()
+
+    def losses(model: Any, batch: Any) -> torch.Tensor:
+        return nn.functional.cross_entropy(run.model(batch[0]), batch[1], reduction="none")
+
+    with pytest.raises(InvalidInputError, match="loss='without a gradient': expected a loss that depends on"):
+        run.watch(Ledger(), audit=random_data(20), loss=losses)
+
+
 def test_a_model_may_come_into_training_mode_later() -> None:
     data = random_data(RECORDS)
     run, ledger = private_run(data=data, batch=RECORDS), Ledger(keep_norms=True)

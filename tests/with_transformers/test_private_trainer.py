@@ -165,6 +165,7 @@ def test_empty_batches_are_steps(tmp_path):
         private_trainer(tmp_path, ledger, args=args, people=Sentences(40)).train()
         assert ledger.steps == 12
         assert min(len(ledger.private_norms(step)[1]) for step in range(1, 13)) == 0
+        assert ledger.history.caveats == []
 
 
 def test_the_first_batch_may_be_empty(tmp_path):

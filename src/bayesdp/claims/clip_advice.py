@@ -31,7 +31,8 @@ HELPS = 0.5
 _AS_MUCH = 0.95
 _EXPONENTS = range(1, 16)
 _FACTORS = tuple(sorted(base * 2.0**power for power in range(-8, 16) for base in (1.0, 1.5)))
-_LEAST_PART = 0.1  # a table ends where half are at this part of the worst case
+_LEAST_PART = 0.1  # a table ends where half are at this part of the worst case,
+_AS_LITTLE = 1.02  # or at as little as any bound gives them: steps without norms cost the same at every bound
 _MOST_BOUNDS = 12  # from which on a table has powers of 2 only
 NOTES = (
     "These are estimates for gradients as they were, with noise in proportion to the clip bound. Another clip bound "
@@ -141,7 +142,8 @@ class _Study:
     def bounds(self) -> list[ClipBoundFigures]:
         """Return the figures from where nearly all lose the most to where half lose little, and those of the run."""
         above = [factor for factor in _FACTORS if factor >= 1]
-        last = next((n for n, factor in enumerate(above) if self.part(factor) <= _LEAST_PART), len(above) - 1)
+        least = max(_LEAST_PART, _AS_LITTLE * self.part(above[-1]))
+        last = next((n for n, factor in enumerate(above) if self.part(factor) <= least), len(above) - 1)
         below = [factor for factor in reversed(_FACTORS) if factor < 1]
         first = next((n for n, factor in enumerate([1.0, *below]) if self.part(factor) >= _AS_MUCH), len(below))
         factors = sorted([*below[:first], *above[: last + 1]])

@@ -91,7 +91,7 @@ def guaranteed_worst_case(ledger: StoredLedger, delta: float) -> WorstCase:
         return _with_caveats(worst, ledger)
     guaranteed: list[WorstCase] = []
     if plan is not None and not broken:
-        basis = f"the plan of {plan.steps} steps"
+        basis = f"the plan of {plan.steps} step{'s' * (plan.steps != 1)}"
         note = f"It is that of {basis}, declared before the run, whenever the run ended."
         guaranteed.append(replace(worst_case_of_many(plan.repeated_steps(), delta), basis=basis, note=note))
     if spending is not None and not broken:

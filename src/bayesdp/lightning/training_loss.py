@@ -29,16 +29,16 @@ def training_loss(trainer: Any, module: Any) -> BatchLoss:
         batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
         batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
         with trainer.precision_plugin.train_step_context():
-            output = copied.training_step(*_arguments(copied, batch))
+            output = copied.training_step(*_arguments(copied, batch, trainer.fit_loop.batch_idx))
         return cast(Mapping[str, Any], output)["loss"] if isinstance(output, Mapping) else output
 
     return BatchLoss(loss)
 
 
-def _arguments(module: Any, batch: Any) -> tuple[Any, ...]:
+def _arguments(module: Any, batch: Any, number: int) -> tuple[Any, ...]:
     """Return the arguments of a ``training_step``, which may or may not ask for the number of the batch."""
     wanted = module.training_step.__code__.co_argcount - 1
-    return (batch, 0)[: max(wanted, 1)]
+    return (batch, max(number, 0))[: max(wanted, 1)]
 
 
 def _not_logged(*_: Any, **__: Any) -> None:

@@ -31,6 +31,7 @@ from bayesdp.opacus.audit import AuditNorms, AuditRecords
 from bayesdp.opacus.audit_loss import separate_loss
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
+from bayesdp.opacus.collating import check_collated_by_itself
 from bayesdp.opacus.coupling import check_layers
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping
@@ -180,6 +181,7 @@ def watch(
     check_same_data(ranks, data_loader.dataset, audit)
     if (ledger.unit if isinstance(ledger, Ledger) else declared.get("unit")) == "person":
         check_one_row_each(data_loader.dataset)
+    check_collated_by_itself(data_loader, 0 if model.batch_first else 1)
     records = audit
     if audit is not None and not isinstance(audit, AuditNorms):
         of_model = ShardedAuditRecords if isinstance(clipping, ShardedGhostClipping) else AuditRecords

@@ -37,6 +37,7 @@ from bayesdp.validation import InvalidInputError, count, refuse
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 _WAYS = ("norms only", "ghost", "gradients")
+_USES_MODEL = "a loss that depends on the model it is given, the first argument of loss(model, batch), and on no other"
 _IN_BLOCK = "; and, as the model has parameters in half precision, watch inside the torch.autocast block of training"
 
 
@@ -254,6 +255,8 @@ class AuditRecords(DueSteps):
         if passes_are_mixed(twins):
             what = "a weight is used outside its layer, or in torch.utils.checkpoint without use_reentrant=True"
             raise NotImplementedError(f"{what}: Opacus does not support either")
+        if not any(hasattr(twin, "_norm_sample") for twin in twins):
+            raise refuse("loss", "without a gradient", _USES_MODEL)
         found = [twin._norm_sample.reshape(records) for twin in twins]
         if len(self._ways) > 1 and any(norms.dtype == torch.bfloat16 for norms in found):
             raise NotImplementedError("norms that are sums of products, in half precision")

@@ -16,13 +16,15 @@ from dataclasses import dataclass
 
 import torch
 
-from bayesdp.opacus.hidden_draws import borrowed_random_numbers
+from bayesdp.opacus.collating import mixed
+from bayesdp.opacus.hidden_draws import borrowed_random_numbers, draw_on
 from bayesdp.validation import refuse
 
 Norms = Callable[[torch.Tensor], torch.Tensor]
 _PASSES = 128  # at most, if norms are random and must be averaged
 _SURE = 5.0  # standard errors
 _MOST = 16
+_TRIES = 8  # mixup may leave a record alone, or do nothing this time
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def dry_run(
         if not bool(torch.isfinite(shown).all()) or not float(shown.max()) > 0:
             return DryRun(conclusive=False, random=is_random)
         if still_random:
+            _check_not_mixed(norms, among, devices)
             ratio = _mean_ratio(lambda: norms(alone), lambda: norms(among)[places], math.log(times) / 2)
             separate = times**-0.5 < ratio < times**0.5
         else:
@@ -140,6 +143,27 @@ def _mean_ratio(alone: Callable[[], torch.Tensor], among: Callable[[], torch.Ten
             if _SURE * error < least:
                 return math.exp(difference)
     return math.exp(difference) if _SURE * error < abs(difference) < math.inf else 1.0
+
+
+def _check_not_mixed(norms: Norms, rows: torch.Tensor, devices: list[int]) -> None:
+    """Raise InvalidInputError if the norm of the first record depends on the others, with the same random numbers.
+
+    The others are the same in another order, so that whatever is drawn for a batch has the same shape. Nothing is
+    found if random numbers come from elsewhere than from the generators of PyTorch, NumPy and Python.
+    """
+    others = torch.cat([rows[:1], rows[2:], rows[1:2]])
+
+    def first_of(asked: torch.Tensor) -> torch.Tensor:
+        with borrowed_random_numbers(devices):
+            return norms(asked)[:1]
+
+    for _ in range(_TRIES):
+        draw_on()
+        first = first_of(rows)
+        if not _close(first, first_of(rows)):
+            return
+        if not _close(first, first_of(others)):
+            raise mixed("loss")
 
 
 def _refusal(ratio: float, times: float, reduction: str) -> Exception:

@@ -30,6 +30,7 @@ from bayesdp.ledger import check_continues
 from bayesdp.opacus.attaching import watch
 from bayesdp.opacus.audit_loss import BatchLoss
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers
+from bayesdp.opacus.run_names import path_of_run
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.randomness import Secure
@@ -130,7 +131,7 @@ class FrameworkRun:
         if isinstance(self._ledger, Ledger):
             check_continues(self._ledger, position)
             return self._ledger
-        ledger = Ledger.open(self._ledger)
+        ledger = Ledger.open(path_of_run(self._ledger, str(position.get("run"))))
         try:
             check_continues(ledger, position)
         except BaseException:

@@ -58,6 +58,13 @@ def borrowed_random_numbers(devices: Sequence[int] = ()) -> Generator[Borrowed]:
                 torch.cuda.set_rng_state(state, device)
 
 
+def draw_on() -> None:
+    """Move the random numbers of the run (PyTorch, NumPy, Python) on by one each: for another try with others."""
+    torch.rand(())
+    np.random.random_sample()  # noqa: NPY002
+    random.random()
+
+
 def _states(devices: Sequence[int]) -> list[Any]:
     on_devices = [torch.cuda.get_rng_state(device) for device in devices]
     return [torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate(), *on_devices]  # noqa: NPY002

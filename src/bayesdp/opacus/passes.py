@@ -15,9 +15,11 @@ Why gradients are looked at after each backward pass (``PassCounter._note_gradie
     A loop may change ``grad_sample`` between ``backward`` and ``step``: mask it, or average it over augmented copies.
     What is clipped then is not what the audit measures. PyTorch counts changes of a tensor (``_version``), so it is
     enough to note at the end of the backward pass which tensors there are, and to compare before they are clipped.
+    Hooks of the parameters tell of a backward pass, also if the ``forward`` of the model is never called, as in many
+    modules of Lightning.
 
-What would break this: a model whose parts are called without its ``forward`` (nothing is counted then, and nothing
-said). Copies and pickles of the model get a hook that does nothing.
+What would break this: a model whose parts are called without its ``forward`` (passes are not counted then, and nothing
+is said). Copies and pickles of the model get a hook that does nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 
 
 class PassCounter:
@@ -43,11 +46,15 @@ class PassCounter:
         "The gradients by record that the last backward pass left, with their versions."
         self._zero_grad = optimizer.zero_grad
         self._handle = model._module.register_forward_hook(PassHook(self))
+        followed = [each for each in optimizer.params if type(each) is nn.Parameter]
+        self._end = register_multi_grad_hook(followed, self._note_later, mode="any") if followed else None
         optimizer.zero_grad = self._forget_and_zero_grad
 
     def detach(self) -> None:
         """Leave model and optimizer as they were."""
         self._handle.remove()
+        if self._end is not None:
+            self._end.remove()
         del self._optimizer.zero_grad
 
     def differ(self, batches: int) -> bool:
@@ -61,8 +68,8 @@ class PassCounter:
     def changed(self) -> bool:
         """Return whether gradients by record are not what the last backward pass left."""
         now = self._gradients()
-        if not self._left or not now:  # ghost clipping has none; without a pass that was seen, nothing is known
-            return False
+        if not self._left or not any(map(len, now)):  # without a pass that was seen, nothing is known
+            return False  # ghost clipping has no gradients, and an empty batch none that could be changed
         as_left = [(left(), version) for left, version in self._left]
         return len(now) != len(as_left) or any(
             grad is not left or grad._version != version for grad, (left, version) in zip(now, as_left, strict=True)
@@ -83,6 +90,8 @@ class PassCounter:
 
     def _reach(self, number: int, _: torch.Tensor) -> None:
         self._reached.add(number)
+
+    def _note_later(self, _: torch.Tensor) -> None:
         torch.autograd.Variable._execution_engine.queue_callback(self._note_gradients)
 
     def _note_gradients(self) -> None:

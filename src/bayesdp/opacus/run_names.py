@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from bayesdp.ledger import LedgerError
+from bayesdp.run_ledger import Ledger
 
 NUMBER = "{n}"
 
@@ -26,7 +27,39 @@ def new_ledger_path(given: str | Path) -> Path:
                 f"(ledger={str(path.with_name(numbered))!r}), or continue this one with Ledger.open",
             )
         return path
+    return _numbered(path, max(_numbers(path), default=0) + 1)
+
+
+def path_of_run(given: str | Path, run: str) -> Path:
+    """Return the path of the ledger of a run that goes on: as given, or that of the numbered one whose run it is.
+
+    Raises LedgerError if there is none.
+    """
+    path = Path(given)
+    if NUMBER in path.name:
+        for number in sorted(set(_numbers(path)), reverse=True):
+            numbered = _numbered(path, number)
+            if numbered.exists() and _run_of(numbered) == run:
+                return numbered
+    elif path.exists():
+        return path
+    raise LedgerError(path, f"does not exist; expected the ledger of run {run}, to which the checkpoint belongs")
+
+
+def _run_of(path: Path) -> str | None:
+    try:
+        with Ledger.open(path, write=False) as ledger:
+            return ledger.run
+    except LedgerError:
+        return None
+
+
+def _numbers(path: Path) -> list[int]:
+    """Return the numbers in names of this form in the folder, whatever such a file is."""
     before, after = map(re.escape, path.name.split(NUMBER, 1))
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    numbers = [int(found[1]) for name in names if (found := re.match(rf"{before}(\d+){after}", name))]
-    return path.with_name(path.name.replace(NUMBER, str(max(numbers, default=0) + 1), 1))
+    return [int(found[1]) for name in names if (found := re.match(rf"{before}(\d+){after}", name))]
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(path.name.replace(NUMBER, str(number), 1))

@@ -35,6 +35,7 @@ from torch import nn
 
 from bayesdp.opacus.hidden_draws import draws_at_random
 from bayesdp.opacus.passes import PassHook
+from bayesdp.opacus.twin_settings import Settings
 
 LEFT_BY_OPACUS = (
     "activations",
@@ -45,7 +46,6 @@ LEFT_BY_OPACUS = (
     "autograd_grad_sample_hooks",
 )
 """Names under which Opacus keeps things of its own in the dictionary of a module."""
-_PLAIN = frozenset([bool, int, float, str])
 
 
 class Copy:
@@ -58,21 +58,18 @@ class Copy:
     "The parameters of the copy, by the ids of the live ones."
 
     def __init__(self, live: nn.Module, module: nn.Module, left: tuple[str, ...]) -> None:
-        self._left = left
         self.modules = modules_of(module)
         self._parameters, self._buffers = parameters_of(self.modules), buffers_of(self.modules)
-        self._pair(parameters_of(modules_of(live)))
+        modules = modules_of(live)
+        self._settings = Settings(modules, self.modules, left)
+        self._pair(parameters_of(modules))
 
     def follow(self, modules: Sequence[nn.Module], whole: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Copy plain settings and buffers, and set parameters.
+        """Copy settings and buffers, and set parameters.
 
         ``modules`` are those of the live module now, and ``whole`` returns the data of a live tensor.
         """
-        for live, module in zip(modules, self.modules, strict=True):
-            own = module.__dict__
-            for name, value in live.__dict__.items():
-                if type(value) in _PLAIN and own.get(name) is not value and not name.startswith(self._left):
-                    own[name] = value
+        self._settings.follow(modules, self.modules)
         parameters = parameters_of(modules)
         for live, parameter in zip(parameters, self._parameters, strict=True):
             parameter.data = whole(live)
@@ -97,7 +94,7 @@ class Twin:
         return [self._copy.twins[id(parameter)] for parameter in parameters]
 
     def follow(self, modules: Sequence[nn.Module], modes: Sequence[bool], *, quiet: bool) -> None:
-        """Become what the model is now: parameters are shared; buffers, plain settings and the modes are copied.
+        """Become what the model is now: parameters are shared; buffers, settings and the modes are copied.
 
         ``modules`` are those of the model, and ``modes`` says which of them are in training mode; with ``quiet``,
         random layers without parameters are not.
