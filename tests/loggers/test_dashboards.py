@@ -92,6 +92,7 @@ def test_a_ledger_becomes_curves_statement_and_page(store):
     assert all(few[1] < most[1] for few, most in zip(half, everyone, strict=True))
     assert "Guarantee for everyone: epsilon at most" in store.text("privacy_statement")
     assert "claims(looks=n)" in store.text("how_to_read_epsilon")
+    assert "did not depend on earlier results" in store.text("how_to_read_epsilon")
     assert "Privacy of a training run" in store.page()
 
 

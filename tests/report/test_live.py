@@ -5,9 +5,11 @@ import io
 import numpy as np
 import pytest
 
-from bayesdp import Ledger
+from bayesdp import Budget, Ledger, Plan
 from bayesdp.formatting import round_up
 from bayesdp.report.live import LiveView
+
+UNPLANNED = "(delta 1e-05, if steps did not depend on results)"
 
 
 class Clock:
@@ -33,20 +35,33 @@ def test_it_says_what_the_claims_say():
     sure, everyone = claims.share(0.99).ex_post, claims.everyone
     assert line.startswith("Step 50: epsilon ")
     assert float(line.split()[3]) == pytest.approx(everyone.epsilon, rel=0.01)
-    assert line.endswith(f"{round_up(min(sure.epsilon, everyone.epsilon))} for 99 % of people (delta 1e-05)")
+    assert line.endswith(f"{round_up(min(sure.epsilon, everyone.epsilon))} for 99 % of people {UNPLANNED}")
 
 
 @pytest.mark.parametrize("records", [0, 10])
 def test_without_enough_audit_records_it_speaks_of_everyone_only(records):
     ledger = Ledger()
     stepped(ledger, 3, records)
-    assert LiveView(ledger).line().endswith("for everyone (delta 1e-05)")
+    assert LiveView(ledger).line().endswith(f"for everyone {UNPLANNED}")
 
 
 def test_without_a_clip_bound_there_is_no_figure():
     ledger = Ledger()
     ledger.step(noise_std=1.0, sample_rate=1.0, clip=None)
     assert LiveView(ledger).line() == "Step 1: epsilon without bound for everyone (delta 1e-05)"
+
+
+def test_a_kept_plan_needs_no_condition_and_a_budget_that_is_exceeded_has_one():
+    settings = {"noise_std": 5.0, "sample_rate": 1.0, "clip": 1.0}
+    planned = Ledger(plan=Plan(steps=1, **settings))
+    planned.step(**settings)
+    assert LiveView(planned).line().endswith("for everyone (delta 1e-05)")
+    planned.step(**settings)
+    assert LiveView(planned).line().endswith(f"for everyone {UNPLANNED}")
+    budgeted = Ledger(budget=Budget(epsilon=1.0, delta=1e-5))
+    for noise_std, kept in ((5.0, True), (1.0, False)):
+        budgeted.step(**settings | {"noise_std": noise_std})
+        assert LiveView(budgeted).line().endswith(f"for everyone {'(delta 1e-05)' if kept else UNPLANNED}")
 
 
 def test_a_seeded_run_is_stamped():

@@ -11,6 +11,7 @@ from typing import Any
 
 from bayesdp import validation
 from bayesdp.claims import RunClaims
+from bayesdp.claims.everyone import IF_NOT_LOOKED
 from bayesdp.formatting import confidence
 from bayesdp.ledger import StoredLedger
 from bayesdp.ledger.snapshots import spacing
@@ -97,7 +98,8 @@ def reading(delta: float, gamma: float) -> str:
     return (
         f"epsilon is for everyone, at delta = {delta:g}. epsilon_half is ex-post, for half of the people who are like "
         f"the audit records and whose data is not used, with {confidence(gamma)} confidence at each point. A name that "
-        "ends with estimate is not a bound.\n"
+        "ends with estimate is not a bound. Without a plan or a budget, declared before the run and kept, both hold "
+        f"only {IF_NOT_LOOKED}.\n"
         "Looking is free. If you stop, or choose anything, because of epsilon_half, then the audit records have been "
         "used: ask for claims(looks=n), where n is the number of points that you looked at, or declare it with "
         "audit_used_for."

@@ -29,8 +29,9 @@ class LiveView:
 
     Figures are computed again after half a second at the earliest, and take at most 2 % of the time. They are of the
     same kind as those of ``Ledger.claims``: the bound for everyone, and the ex-post epsilon for ``share`` of the people
-    with confidence 1 - ``gamma``, if there are enough audit records. Above the line there is once, after a few steps,
-    what the audit set shows about the clip bound. Raises InvalidInputError for values out of range.
+    with confidence 1 - ``gamma``, if there are enough audit records. Without a plan or budget that was kept they name
+    their condition. Above the line there is once, after a few steps, what the audit set shows about the clip bound.
+    Raises InvalidInputError for values out of range.
     """
 
     def __init__(
@@ -106,8 +107,10 @@ class LiveView:
             left_out = math.inf if guaranteed is None else float(guaranteed.epsilons_out([self._delta])[0])
             about = ", an estimate," if weakened - {"nothing"} else ""
             words += f", {_figure(min(sure, left_out))}{about} for {percent(self._share)} of people"
+        unplanned = guaranteed is figures.clip_bound and math.isfinite(everyone)
+        on_condition = ", if steps did not depend on results" if unplanned else ""
         seeded = " NOT FOR RELEASE" if "seeded" in self._ledger.history.caveats else ""
-        return f"{words} (delta {self._delta:g}){seeded}"
+        return f"{words} (delta {self._delta:g}{on_condition}){seeded}"
 
 
 _shown: weakref.WeakSet[LiveView] = weakref.WeakSet()
