@@ -11,6 +11,7 @@ from benchmarks.choose_settings import chosen_typical
 from benchmarks.recipes import PAPER
 
 from bayesdp.recipes import RECIPES
+from command_line import run
 
 COMPARED = json.loads((Path(__file__).parents[2] / "results" / "choices.json").read_text())["recipes"]
 
@@ -89,3 +90,8 @@ def test_with_everything_paid_the_worst_case_is_below_the_bayesian_epsilon_of_th
         assert all(run["settings"]["tuning"]["covered"] for run in paid[name])
         assert max(run["worst_case"]["epsilon"] for run in paid[name]) < epsilon
         assert min(run["accuracy"] for run in paid[name]) > accuracy / 100
+
+
+def test_the_help_names_the_recipes_that_have_typical_settings():
+    shown = re.sub(r"[\s│]+", " ", run("train", "--help").stdout)
+    assert f"; {', '.join(name for name, recipe in RECIPES.items() if recipe.typical)})" in shown

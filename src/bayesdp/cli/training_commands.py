@@ -43,7 +43,8 @@ def train(
         str,
         typer.Option(
             help="For whom settings were chosen: everyone (the most accurate model), or typical (the same worst case, "
-            "the least epsilon for half of the people, and less accuracy: the statement says how much; mnist, adult).",
+            "the least epsilon for half of the people, and less accuracy: the statement says how much; mnist, cifar10, "
+            "adult).",
             metavar="everyone|typical",
         ),
     ] = "everyone",
