@@ -67,7 +67,7 @@ def show(line: Line, keep: Path | None) -> dict[str, Any]:
     """Train with all seeds, and say whether the line is met."""
     output = None if keep is None else keep / f"{line.recipe}-{line.epsilon:g}"
     found = train_several(
-        line.recipe, seeds=line.seeds, target_epsilon=line.epsilon, reproducible=True, output=output
+        line.recipe, seeds=line.seeds, target_epsilon=line.epsilon, reproducible=True, baseline=False, output=output
     ).to_dict()
     accuracies = [run["accuracy"] for run in found["runs"]]
     reached = float(np.mean(accuracies)) if line.mean else min(accuracies)
@@ -76,6 +76,7 @@ def show(line: Line, keep: Path | None) -> dict[str, Any]:
         line,
         [round(accuracy, 4) for accuracy in accuracies],
         "met" if reached >= line.accuracy and within else "NOT MET",
+        flush=True,
     )
     return {"line": asdict(line), "met": bool(reached >= line.accuracy and within), **found}
 
