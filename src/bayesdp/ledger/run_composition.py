@@ -179,7 +179,7 @@ def _steps(ledgers: Sequence[StoredLedger], history: History, *, audited: bool) 
             shared = states.shared(number, stored.step.source)
             if shared is not None:
                 what, other = shared
-                raise LedgerError(ledger.path, _SAME_NUMBERS.format(what=what, other=brief(ledgers[other].path)))
+                raise LedgerError(ledger.path, _SAME_NUMBERS.format(what=what, other=repr(ledgers[other].path)))
             place = history.bins.place(stored.step.noise_std, stored.step.sample_rate, stored.step.clip)
             batch = None
             if stored.batch is not None:

@@ -12,7 +12,9 @@ PyTorch's.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+from weakref import finalize, ref
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -28,10 +30,9 @@ class RawGradients:
         self._parameters = list(model._module.parameters())
         self._raw: set[int] = set()
         self.note_pass(None)
-        self.hooks = [
-            model._module.register_forward_pre_hook(PassNote(self), with_kwargs=True),
-            register_optimizer_step_pre_hook(self._check),
-        ]
+        of_all = register_optimizer_step_pre_hook(partial(_check, ref(self)))
+        finalize(self, of_all.remove)
+        self.hooks = [model._module.register_forward_pre_hook(PassNote(self), with_kwargs=True), of_all]
         "Handles of the hooks, to remove them."
 
     def note_pass(self, inputs: Any) -> None:
@@ -42,13 +43,20 @@ class RawGradients:
         """Note that a step is recorded: the gradients of all parameters that Opacus knows have their noise."""
         self._raw.difference_update(id(parameter) for parameter in self._optimizer.params)
 
-    def _check(self, optimizer: Any, *_: Any) -> None:
+    def check(self, optimizer: Any) -> None:
         """Raise InvalidInputError before an optimizer updates the model by a gradient without noise."""
         own = optimizer is self._optimizer.original_optimizer
         raw = self._raw.difference(map(id, self._optimizer.params)) if own else self._raw  # it has a hook of its own
         for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"] if raw):
             if parameter.grad is not None and id(parameter) in raw:
                 raise _refusal(optimizer, own=own)
+
+
+def _check(watching: ref[RawGradients], optimizer: Any, *_: Any) -> None:
+    """Check the step of any optimizer; the hook, which is global, keeps no run alive that nobody uses any more."""
+    gradients = watching()
+    if gradients is not None:
+        gradients.check(optimizer)
 
 
 def _refusal(optimizer: Any, *, own: bool) -> Exception:
