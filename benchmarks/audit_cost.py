@@ -14,10 +14,13 @@ Sizes go from B/4 up: the fixed part is what an audit of few records costs, and 
 say little about it. (Figures under "before" are from B, or B/2 where B is 16, up.) Intervals contain 95 % of what the
 fit gives on turns drawn again with replacement.
 
-An audit of few records is a forward and a backward pass, and what passes of the bare model cost for few records in
-PyTorch alone, nobody can save who makes a pass of its own: small products are slow, so the line through plain passes
-has a fixed part as well. It is measured with the same numbers of records, in the same turns ("before" has none). A line
-holds if the price is at most its limit, and the fixed part at most 2 ms, or at most 2 ms above that of plain passes.
+A line holds if the price is at most its limit, and an audit of m records adds at most limit m/B of a step and 2 ms, for
+every size of at least 16 (fewer than 44 are too few for a claim about 90 % of people). ``over_milliseconds`` is the
+most by which any of them exceeds limit m/B of a step.
+
+An audit of few records is a forward and a backward pass, and small matrix products are slow, so a line through passes
+of the bare model in PyTorch alone has a fixed part as well, which nobody can save who makes a pass of its own. It is
+measured with the same numbers of records, in the same turns, and stands beside that of audits ("before" has none).
 
 Prints and writes results/audit_cost.json under "after", or under another --label; other labels in it are kept. Exit
 code 1 if a line fails.
@@ -48,7 +51,8 @@ from benchmarks.example_models import SCRIPTS, Script
 from benchmarks.machine import description
 
 MODES = ("hooks", "ghost")
-FIXED_LIMIT = 2.0  # milliseconds, above those of plain passes
+OVER_LIMIT = 2.0  # milliseconds
+JUDGED_FROM = 16  # audit records
 TURNS, WARM_UP, DRAWN_AGAIN = 15, 1, 1000
 RESULT = Path(__file__).parents[1] / "results" / "audit_cost.json"
 
@@ -124,19 +128,24 @@ def measure(script: Script, mode: str, batch: int, turns: int) -> dict[str, Any]
     alone = seconds[:, 0, 0]
     added = seconds[:, 3:, 1] - seconds[:, 2:3, 1]
 
-    def fitted(chosen: np.ndarray) -> tuple[float, float, float]:
-        """Return the price, and the fixed parts of audits and of plain passes, in milliseconds."""
-        slope, fixed = np.polyfit(script.audits, np.median(added[chosen], axis=0), 1)
+    judged = np.array(script.audits) >= JUDGED_FROM
+    expected = script.limit * np.array(script.audits) / batch  # in steps
+
+    def fitted(chosen: np.ndarray) -> tuple[float, float, float, float]:
+        """Return the price, the fixed parts of audits and of plain passes, and what is over: in milliseconds."""
+        of_step, of_audits = np.median(alone[chosen]), np.median(added[chosen], axis=0)
+        slope, fixed = np.polyfit(script.audits, of_audits, 1)
         _, fixed_of_plain = np.polyfit(script.audits, np.median(plain[chosen], axis=0), 1)
-        return slope * batch / np.median(alone[chosen]), 1e3 * fixed, 1e3 * fixed_of_plain
+        over = np.max((of_audits - expected * of_step)[judged])
+        return slope * batch / of_step, 1e3 * fixed, 1e3 * fixed_of_plain, 1e3 * over
 
     values = fitted(np.arange(turns))
     again = np.array([fitted(rng.integers(turns, size=turns)) for _ in range(DRAWN_AGAIN)])
-    price, fixed, fixed_of_plain = (
+    price, fixed, fixed_of_plain, over = (
         {"value": value, "low": float(low), "high": float(high)}
         for value, low, high in zip(values, *np.quantile(again, [0.025, 0.975], axis=0), strict=True)
     )
-    price["limit"], fixed["limit"] = script.limit, max(fixed_of_plain["value"], 0.0) + FIXED_LIMIT
+    price["limit"], over["limit"] = script.limit, OVER_LIMIT
     return {
         "script": script.name,
         "mode": mode,
@@ -149,18 +158,20 @@ def measure(script: Script, mode: str, batch: int, turns: int) -> dict[str, Any]
         "price": price,
         "fixed_milliseconds": fixed,
         "fixed_milliseconds_of_plain_passes": fixed_of_plain,
-        "holds": all(each["value"] <= each["limit"] for each in (price, fixed)),
+        "over_milliseconds": over,
+        "holds": all(each["value"] <= each["limit"] for each in (price, over)),
     }
 
 
 def shown(line: dict[str, Any]) -> str:
     """Return a measurement as a line of text."""
-    price, fixed = line["price"], line["fixed_milliseconds"]
+    price, fixed, over = line["price"], line["fixed_milliseconds"], line["over_milliseconds"]
     return (
         f"{line['script']:12} {line['mode']:6} B {line['batch']:4}: {line['milliseconds_alone']:7.1f} ms alone "
         f"(control {line['control_over_alone']:.3f}); audit {price['value']:.2f} [{price['low']:.2f}, "
         f"{price['high']:.2f}] m/B of a step, limit {price['limit']}; fixed {fixed['value']:6.2f} "
-        f"[{fixed['low']:.2f}, {fixed['high']:.2f}] ms, limit {fixed['limit']:.2f}: "
+        f"[{fixed['low']:.2f}, {fixed['high']:.2f}] ms; over {over['value']:.2f} [{over['low']:.2f}, "
+        f"{over['high']:.2f}] ms, limit {over['limit']}: "
         f"{'holds' if line['holds'] else 'FAILS'}"
     )
 
