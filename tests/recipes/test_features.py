@@ -29,7 +29,7 @@ def test_blank_images_have_finite_features():
     assert (np.linalg.norm(features, axis=1) <= 1 + 1e-5).all()
 
 
-@pytest.mark.parametrize(("features", "rounding"), [("efficientnet-lite0", 1e-4), ("efficientnet-lite2", 0.02)])
+@pytest.mark.parametrize(("features", "rounding"), [("efficientnet-lite0", 1e-4), ("efficientnet-lite2-224", 0.02)])
 def test_efficientnet_is_the_same_for_mirror_images(features, rounding):
     """Up to rounding, which is coarse where lite2 is computed in bfloat16."""
     extractor = EXTRACTORS[features]

@@ -68,7 +68,7 @@ for name in bayesdp.recipes.__all__:
     assert result.stdout.splitlines() == expected
 
 
-FEATURES_OF = {"mnist": "drawn-digits", "fashion-mnist": "scattering-efficientnet", "cifar10": "efficientnet-lite2"}
+FEATURES_OF = {"mnist": "drawn-digits", "fashion-mnist": "scattering-efficientnet", "cifar10": "efficientnet-lite2-224"}
 
 
 @pytest.mark.parametrize(("recipe", "features"), FEATURES_OF.items())

@@ -204,15 +204,18 @@ EXTRACTORS = {
             variant=arithmetic,
         ),
         Extractor("efficientnet-lite0", 1, _IMAGES_AT_ONCE, _network(0, 128, fast=False), libraries=_libraries(0)),
-        Extractor(
-            "efficientnet-lite2",
-            1,
-            _IMAGES_AT_ONCE,
-            _network(2, 192, fast=True),
-            libraries=_libraries(2),
-            kind="float16",
-            threaded=True,
-            variant=arithmetic,
+        *(
+            Extractor(
+                name,
+                1,
+                _IMAGES_AT_ONCE,
+                _network(2, side, fast=True),
+                libraries=_libraries(2),
+                kind="float16",
+                threaded=True,
+                variant=arithmetic,
+            )
+            for name, side in (("efficientnet-lite2", 192), ("efficientnet-lite2-224", 224))
         ),
         Extractor(
             "efficientnet-lite2-lite0",
