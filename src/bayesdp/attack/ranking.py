@@ -4,8 +4,9 @@ For each of many records, runs with and without it are told apart, by the likeli
 the final model's loss; the area under the attacker's ROC curve is how well. The claimed epsilons come from ledgers of
 the same training: for audit records, of runs without them; for members, of runs with them.
 
-Claims are about everything that was released. So they must go together with what the likelihood ratio achieves; the
-final model may have forgotten what early steps showed, and need not.
+Claims are about everything that was released. So they must go together with what the likelihood ratio achieves, among
+all people and also within each half of them, those with the smaller and those with the larger figures: a claim about a
+share is about who is in it. The final model may have forgotten what early steps showed, and need not agree.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _RESAMPLES = 2000
 
 
 def attack(options: AttackOptions) -> Iterator[Ranking]:
-    """Yield a ranking for each figure, for audit records and for members, under both attackers."""
+    """Yield rankings for each figure, for audit records and for members and halves of them, under both attackers."""
     rng = np.random.default_rng([options.seed, 4])
-    records, runs = (12, 200) if options.small else (40, 2000)
+    records, runs = (12, 200) if options.small else (80, 2000)
     rows, labels = two_classes(rng, 60 + records, 12)
     people = [Target(row=row, label=float(label)) for row, label in zip(rows[60:], labels[60:], strict=True)]
     outside = SmallTraining(
@@ -56,7 +57,7 @@ def attack(options: AttackOptions) -> Iterator[Ranking]:
                 leaks[attacker].append(area)
         for attacker, found in leaks.items():
             for figure, epsilons in figures.items():
-                yield ranked(rng, audience, attacker, figure, epsilons, np.array(found))
+                yield from ranked_by_share(rng, audience, attacker, figure, epsilons, np.array(found))
 
 
 def claimed_epsilons(
@@ -107,6 +108,15 @@ def _correlations(first: FloatArray, second: FloatArray) -> FloatArray:
     ranks, others = rankdata(first, axis=1) - middle, rankdata(second, axis=1) - middle
     sizes = np.sqrt(np.sum(ranks**2, axis=1) * np.sum(others**2, axis=1))
     return np.sum(ranks * others, axis=1) / np.where(sizes > 0, sizes, math.nan)
+
+
+def ranked_by_share(
+    rng: np.random.Generator, audience: str, attacker: str, figure: str, epsilons: FloatArray, leaks: FloatArray
+) -> Iterator[Ranking]:
+    """Yield the ranking of all people, and those within the half with the smaller and with the larger figures."""
+    smaller, larger = np.array_split(np.argsort(epsilons, kind="stable"), 2)
+    for part, share in ((slice(None), ""), (smaller, ", the half with less"), (larger, ", the half with more")):
+        yield ranked(rng, audience + share, attacker, figure, epsilons[part], leaks[part])
 
 
 def ranked(
