@@ -29,6 +29,12 @@ _FOR_SHARES = _FOR_AVERAGES | {"shares"}
 """What caveats must weaken to turn a claim into an estimate. The gate is a claim about an average."""
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
+OWN_GRADIENTS = Caveat(
+    "the training loop computed the gradient of each record from that record alone: it mixed none with others and used "
+    "no statistics of a batch, nor its size",
+    "nothing",
+)
+"""What no program beside a loop can see in full; Opacus only clips what a backward pass has left for each record."""
 UNCLIPPED = "a step without a clip bound has no worst case"
 
 
@@ -36,6 +42,7 @@ def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
     """Return what the claims of a ledger rest on: the caveats of its steps, and what was declared with it.
 
     A number of training records that was declared is public: sampling rates and denominators usually come from it.
+    A loop that trains with Opacus is the user's own, so what it may not do is said.
 
     Audit records that settings were chosen by, or that decided when to stop, are no fresh sample for the model that
     came of it. So a declared use weakens all that is computed from them, and replaces the assumption that they were
@@ -43,6 +50,8 @@ def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
     """
     declared = [] if ledger.training_records is None else ["records-public"]
     caveats = [CAVEATS[name] for name in dict.fromkeys([*declared, *ledger.history.caveats])]
+    if any(stretch.source == "opacus" for stretch in ledger.history.stretches):
+        caveats.append(OWN_GRADIENTS)
     if ledger.audit_used_for is not None:
         text = f"the audit records were drawn from the population and were used for: {ledger.audit_used_for}"
         caveats.append(Caveat(text, "audit", contradicts=(SAMPLED, NOT_USED, *UNSEEN)))
