@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bayesdp import Claim, Gate, InvalidInputError, Ledger, RunClaims, compose
 from bayesdp.claims import ClaimRequest, compute_claims
+from bayesdp.claims.everyone import OWN_GRADIENTS
 from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.estimators import order_statistic_rank
 from bayesdp.profiles import gaussian_epsilon
@@ -322,3 +323,14 @@ def test_settings_at_the_edge_give_figures_or_reasons(settings, delta):
 def test_groups_must_fit_the_ids():
     with pytest.raises(ValueError, match=r"len\(audit_groups\)=1"):
         Ledger(audit_ids=[1, 2], audit_groups=["a"])
+
+
+@pytest.mark.parametrize(("source", "named"), [("opacus", True), ("jax_privacy", True), ("arrays", False)])
+def test_what_a_training_loop_of_somebody_else_may_not_do_is_said(source, named):
+    """In every claim, in the statement too; whoever hands over norms has computed them by themselves."""
+    ledger = Ledger()
+    ledger.step(**STEP, audit=np.full(10, 0.5), source=source)
+    claims = ledger.claims()
+    assert {OWN_GRADIENTS.text in claim.assumptions for claim in claims} == {named}
+    assert (OWN_GRADIENTS.text in claims.statement()) == named
+    assert claims.everyone.kind == "proved"

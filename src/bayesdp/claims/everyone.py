@@ -34,7 +34,9 @@ OWN_GRADIENTS = Caveat(
     "no statistics of a batch, nor its size",
     "nothing",
 )
-"""What no program beside a loop can see in full; Opacus only clips what a backward pass has left for each record."""
+"""What no program beside a loop can see in full: a library clips the gradients that it is given, one for each row."""
+_LOOPS = frozenset(["opacus", "jax_privacy"])
+"""The programs that record the steps of somebody's own training loop."""
 UNCLIPPED = "a step without a clip bound has no worst case"
 
 
@@ -42,7 +44,7 @@ def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
     """Return what the claims of a ledger rest on: the caveats of its steps, and what was declared with it.
 
     A number of training records that was declared is public: sampling rates and denominators usually come from it.
-    A loop that trains with Opacus is the user's own, so what it may not do is said.
+    A loop that trains with Opacus or JAX Privacy is the user's own, so what it may not do is said.
 
     Audit records that settings were chosen by, or that decided when to stop, are no fresh sample for the model that
     came of it. So a declared use weakens all that is computed from them, and replaces the assumption that they were
@@ -50,7 +52,7 @@ def ledger_caveats(ledger: StoredLedger) -> list[Caveat]:
     """
     declared = [] if ledger.training_records is None else ["records-public"]
     caveats = [CAVEATS[name] for name in dict.fromkeys([*declared, *ledger.history.caveats])]
-    if any(stretch.source == "opacus" for stretch in ledger.history.stretches):
+    if any(stretch.source in _LOOPS for stretch in ledger.history.stretches):
         caveats.append(OWN_GRADIENTS)
     if ledger.audit_used_for is not None:
         text = f"the audit records were drawn from the population and were used for: {ledger.audit_used_for}"
