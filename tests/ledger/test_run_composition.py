@@ -186,8 +186,8 @@ def test_runs_with_the_same_random_numbers_have_no_epsilon_together(
         runs.append(Ledger.create(tmp_path / name))
         runs[-1].step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source)
     refused = (
-        rf"c\.ledger': .* \({what}\) of a step in '{{}}': .* no epsilon is known for both runs together; give each run "
-        r"a seed of its own, or use SecureNoise and SecureSampler\.$"
+        rf"c\.ledger': .* \({what}\) of a step in '{{}}': .* no epsilon is known for both runs together; set no seed, "
+        r"or another one in each run, or use SecureNoise and SecureSampler\.$"
     )
     with pytest.raises(LedgerError, match=refused.format(r".*a\.ledger")):
         compose(runs, tmp_path / "all.ledger")

@@ -34,8 +34,8 @@ Value = TypeVar("Value")
 
 _SAME_NUMBERS = (
     "contains a step with the random numbers ({what}) of a step in {other}: results with the same noise differ by "
-    "gradients alone, and equal draws are no sampling, so no epsilon is known for both runs together; give each run a "
-    "seed of its own, or use SecureNoise and SecureSampler"
+    "gradients alone, and equal draws are no sampling, so no epsilon is known for both runs together; set no seed, or "
+    "another one in each run, or use SecureNoise and SecureSampler"
 )
 
 
