@@ -1,4 +1,4 @@
-"""Proved claims about a law that is known: several rows, the best of several runs, other ways to draw batches, guesses.
+"""Proved claims about a known law: several rows, runs composed or chosen, other ways to draw batches, guesses.
 
 Whatever event of the outputs somebody chooses, its probability with and without the record bounds delta from below:
 delta >= P(A) - e^epsilon Q(A). Events here are that an output lies above, or below, a threshold; the best of a grid is
@@ -17,7 +17,7 @@ from bayesdp.attack.finding import Finding
 from bayesdp.claims.plan import Plan
 from bayesdp.guarantees.sampling_laws import epsilon as epsilon_of_draws
 from bayesdp.guarantees.selection import Selection
-from bayesdp.run_ledger import Ledger
+from bayesdp.run_ledger import Ledger, compose
 from bayesdp.validation import FloatArray
 
 DELTA = 1e-5
@@ -31,6 +31,7 @@ def findings() -> Iterator[Finding]:
     """Yield each claim beside what the best threshold reaches."""
     for rows, rate, noise in ((3, 1.0, 8.0), (3, 0.1, 2.0)):
         yield several_rows(rows, rate, noise)
+    yield composed(noises=(8.0, 5.0), steps=10)
     for mean in (3.0, 20.0):
         yield best_of(mean, steps=10, noise=10.0)
     for rate in (0.5, 0.1):
@@ -73,6 +74,23 @@ def several_rows(rows: int, rate: float, noise: float) -> Finding:
         f"a person with {rows} rows",
         claim.epsilon,
         reached(within, mixture([1.0], [0.0], noise), claim.epsilon),
+    )
+
+
+def composed(noises: Sequence[float], steps: int) -> Finding:
+    """Several runs on the same people, with different noise: all their outputs together are one Gaussian."""
+    ledgers: list[Ledger] = []
+    for noise in noises:
+        ledgers.append(Ledger(plan=Plan(steps=steps, noise_std=noise, sample_rate=1.0, clip=1.0)))
+        for _ in range(steps):
+            ledgers[-1].step(noise_std=noise, sample_rate=1.0, clip=1.0)
+    claim = compose(ledgers).claims(DELTA).everyone
+    mu = math.sqrt(sum(steps / noise**2 for noise in noises))
+    return _finding(
+        f"{len(noises)} runs of {steps} steps, noise {' and '.join(f'{noise:g}' for noise in noises)}",
+        "everyone, runs composed",
+        claim.epsilon,
+        reached(mixture([1.0], [mu], 1.0), mixture([1.0], [0.0], 1.0), claim.epsilon),
     )
 
 
