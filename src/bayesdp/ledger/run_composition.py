@@ -126,11 +126,15 @@ def _common_ids(ledgers: Sequence[StoredLedger]) -> tuple[list[str | int] | None
             return None, f"Worst case only: the audit records of {ledger.path!r} have no ids."
         if set(ids) != set(first):
             return None, f"Worst case only: the audit records of {ledger.path!r} are not those of {ledgers[0].path!r}."
-    steps = (stored.step for ledger in ledgers for stored in ledger.stored_steps())
-    rows = {digest for step in steps for digest in audit_rows(step.source)}
-    if first == list(range(len(first or []))) and len(rows) > 1:  # such ids say nothing but the place
+    if first == list(range(len(first or []))) and _different_rows(ledgers):  # such ids say nothing but the place
         return None, "Worst case only: the audit records of these runs are different rows of the data."
     return first, None
+
+
+def _different_rows(ledgers: Sequence[StoredLedger]) -> bool:
+    """Return whether the audit records of some steps are known to be other rows of the data than those of others."""
+    steps = (stored.step for ledger in ledgers for stored in ledger.stored_steps())
+    return len({digest for step in steps for digest in audit_rows(step.source)}) > 1
 
 
 def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> list[str] | None:
