@@ -206,7 +206,7 @@ def same_draws(run: Private) -> None:
 
 def contents(ledger: Any) -> dict[str, Any]:
     """Return everything that a ledger has counted, and where noise came from; draws come from each rank's own."""
-    from bayesdp.ledger import noise_states
+    from bayesdp.ledger import StepSource
 
     steps = [stored.step for stored in ledger.stored_steps()]
     batches = [ledger.private_batch(number) for number in range(1, ledger.steps + 1)]
@@ -216,7 +216,14 @@ def contents(ledger: Any) -> dict[str, Any]:
         audit += [counts.exposures[kinds].repeat(of_record).tolist() for of_record in counted.T]
     return {
         "settings": [
-            [step.noise_std, step.sample_rate, step.clip, step.audited, step.caveats, noise_states(step.source)]
+            [
+                step.noise_std,
+                step.sample_rate,
+                step.clip,
+                step.audited,
+                step.caveats,
+                StepSource.read(step.source).noise,
+            ]
             for step in steps
         ],
         "batches": [[batch.bins.tolist(), batch.counts.tolist()] for batch in batches],

@@ -249,8 +249,10 @@ def seed_at_each_epoch(folder: Path, mode: str) -> list[Any]:
         return [error, watch.ledger.steps if rank() == 0 else None, run.parameters == before]
 
 
-def resumed(folder: Path, first: bool, seed: int = 5, draws: int = 3000) -> Any:
+def resumed(folder: Path, first: bool, seed: int = 5, draws: int = 3000, **options: Any) -> Any:
     """Train an epoch and save a checkpoint, or load it and train another epoch; perhaps with more ranks.
+
+    Returns the number of steps on rank 0, or the refusal. ``options`` are those of ``watch`` after loading.
 
     ``seed`` is that of the noise after loading; the first epoch has 2. That of the draws is ``draws`` on rank 0, and
     one more on rank 1; the first epoch has 1000 and 1001.
@@ -271,11 +273,12 @@ def resumed(folder: Path, first: bool, seed: int = 5, draws: int = 3000) -> Any:
     run.optimizer.generator.manual_seed(seed)
     torch.manual_seed(draws + rank())
     ledger = Ledger.open(path) if rank() == 0 else None
-    with run.watch(ledger) as watch:
-        if seed == 2 or draws < 3000:
-            return refused(lambda: run.train(1))
-        run.train(1)
-        return ledger.steps if ledger is not None else None
+    try:
+        with run.watch(ledger, **options):
+            run.train(1)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ledger.steps if ledger is not None else None
 
 
 def noise(folder: Path, mode: str, generator: str = "same", **options: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesdp import InvalidInputError, Ledger, LedgerError, SubsampledGaussian, WorstCase, compose
-from bayesdp.ledger import histograms, run_composition, source_text
+from bayesdp.ledger import StepSource, histograms, run_composition
 
 SETTINGS = [(1.0, 0.1, 1.0), (2.0, 0.1, 1.0), (1.0, 0.5, 2.0), (1.5, 1.0, 1.0)]
 
@@ -172,16 +172,16 @@ def test_the_curve_over_time_covers_all_runs() -> None:
     assert (np.diff(costs[:, 0, 0]) > 0).all()
 
 
-@pytest.mark.parametrize(("what", "states"), [("noise", ([5], [])), ("draws", ([], [5]))])
+@pytest.mark.parametrize(("what", "states"), [("noise", ((5,), ())), ("draws", ((), (5,)))])
 def test_runs_with_the_same_random_numbers_have_no_epsilon_together(
-    tmp_path: Path, what: str, states: tuple[list[int], list[int]]
+    tmp_path: Path, what: str, states: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
     """A seed at the top of a script that is run twice: one line, and nothing is written."""
     runs: list[Ledger] = []
     for name, source in (
-        ("a.ledger", source_text("opacus", *states)),
-        ("b.ledger", source_text("opacus", [1], [2])),
-        ("c.ledger", source_text("opacus", *states)),
+        ("a.ledger", StepSource("opacus", *states).text()),
+        ("b.ledger", StepSource("opacus", (1,), (2,)).text()),
+        ("c.ledger", StepSource("opacus", *states).text()),
     ):
         runs.append(Ledger.create(tmp_path / name))
         runs[-1].step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source)
@@ -199,8 +199,8 @@ def test_runs_with_the_same_random_numbers_have_no_epsilon_together(
 
 def test_noise_and_draws_from_generators_with_one_seed_are_no_repetition() -> None:
     first, second = Ledger(), Ledger()
-    first.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source_text("opacus", [5], [6]))
-    second.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=source_text("opacus", [6], [5]))
+    first.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=StepSource("opacus", (5,), (6,)).text())
+    second.step(noise_std=1.0, sample_rate=0.1, clip=1.0, source=StepSource("opacus", (6,), (5,)).text())
     assert first.then(second).steps == 2
 
 

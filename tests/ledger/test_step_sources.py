@@ -1,4 +1,4 @@
-"""Digests of the generators' states that stand with a step: kept, chained, and no setting of a stretch."""
+"""Where a step came from stands with it: kept, chained, and no setting of a stretch."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ from pathlib import Path
 import pytest
 
 from bayesdp import Ledger
-from bayesdp.ledger import audit_rows, draw_states, noise_states, source_text
-from bayesdp.ledger.step_sources import program_of
+from bayesdp.ledger import StepSource
 
 
-@pytest.mark.parametrize("draws", [[], [5, 2**63]])
-@pytest.mark.parametrize("noise", [[], [0], [2**64 - 1, 17]])
-@pytest.mark.parametrize("rows", [[], [3]])
-@pytest.mark.parametrize("program", ["opacus", "", "a noise=b", "a draws=b", "an audit=b", "two\nlines"])
-def test_a_source_keeps_program_and_digests(program: str, noise: list[int], draws: list[int], rows: list[int]) -> None:
-    source = source_text(program, noise, draws, rows)
-    assert program_of(source) == program
-    assert noise_states(source) == noise
-    assert draw_states(source) == draws
-    assert audit_rows(source) == rows
+@pytest.mark.parametrize("ranks", [1, 2, 1000])
+@pytest.mark.parametrize("draws", [(), (5, 2**63)])
+@pytest.mark.parametrize("noise", [(), (0,), (2**64 - 1, 17)])
+@pytest.mark.parametrize("rows", [(), (3,)])
+@pytest.mark.parametrize("program", ["opacus", "", "a noise=b", "a draws=b", "an audit=b", "of ranks=b", "two\nlines"])
+def test_a_text_says_all_of_a_source(
+    program: str, noise: tuple[int, ...], draws: tuple[int, ...], rows: tuple[int, ...], ranks: int
+) -> None:
+    source = StepSource(program, noise, draws, rows, ranks)
+    assert StepSource.read(source.text()) == source
 
 
 @pytest.mark.parametrize(
-    "source", ["opacus", "noise=abc", "white noise=loud", "x noise=", "x noise=0123", "x draws=0", "x audit=1"]
+    "text",
+    ["opacus", "noise=abc", "white noise=loud", "x noise=", "x noise=0123", "x draws=0", "x audit=1", "x ranks=0"],
 )
-def test_other_sources_are_left_alone(source: str) -> None:
-    assert program_of(source) == source
-    assert noise_states(source) == draw_states(source) == audit_rows(source) == []
+def test_other_texts_are_left_alone(text: str) -> None:
+    assert StepSource.read(text) == StepSource(text)
+    assert StepSource(text).text() == text
 
 
 def test_steps_from_different_states_are_one_stretch(tmp_path: Path) -> None:
     settings = {"noise_std": 1.0, "sample_rate": 0.1, "clip": 1.0}
     with Ledger.create(tmp_path / "a") as ledger:
         for state in (5, 6, 7):
-            ledger.step(**settings, source=source_text("opacus", [state], [state + 1]))
+            ledger.step(**settings, source=StepSource("opacus", (state,), (state + 1,), ranks=state).text())
         ledger.amend(3, batch=[0.5])
         ledger.step(**settings, source="opacus")  # as an earlier version wrote it
     with Ledger.open(tmp_path / "a") as ledger:
         assert [(stretch.source, stretch.steps) for stretch in ledger.history.stretches] == [("opacus", 4)]
-        assert [noise_states(stored.step.source) for stored in ledger.stored_steps()] == [[5], [6], [7], []]
-        assert [draw_states(stored.step.source) for stored in ledger.stored_steps()] == [[6], [7], [8], []]
+        sources = [StepSource.read(stored.step.source) for stored in ledger.stored_steps()]
+    assert [source.noise for source in sources] == [(5,), (6,), (7,), ()]
+    assert [source.draws for source in sources] == [(6,), (7,), (8,), ()]
+    assert [source.ranks for source in sources] == [5, 6, 7, 1]

@@ -11,7 +11,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch.utils.data import DataLoader
 
 from bayesdp import InvalidInputError, Ledger
-from bayesdp.ledger import draw_states
+from bayesdp.ledger import StepSource
 from bayesdp.opacus import SecureNoise, SecureSampler
 from bayesdp.randomness import Secure
 from opacus_runs import Run, default_run, private_run, random_data
@@ -113,7 +113,7 @@ def test_a_script_that_seeds_at_its_top_and_resumes(tmp_path: Path) -> None:
     torch.manual_seed(0)
     with run.watch(path) as watched:
         run.train()
-        states = [draw_states(stored.step.source) for stored in watched.ledger.stored_steps()]
+        states = [StepSource.read(stored.step.source).draws for stored in watched.ledger.stored_steps()]
     assert len({state for (state,) in states}) == 10
     run = secure_noise()
     torch.manual_seed(0)
@@ -236,4 +236,4 @@ def test_draws_without_chance_or_from_a_cryptographic_generator_are_not_looked_a
             torch.manual_seed(7)
             run.train()
         assert ledger.steps >= 2
-        assert not any(draw_states(stored.step.source) for stored in ledger.stored_steps())
+        assert not any(StepSource.read(stored.step.source).draws for stored in ledger.stored_steps())

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from bayesdp import Ledger
+from bayesdp.ledger import StepSource
 from rank_runs import AUDIT, run_ranks, values
 
 HOOKS: dict[str, Any] = {"mode": "hooks", "wrap": "opacus"}
@@ -254,13 +255,27 @@ def test_fewer_audit_records_than_ranks(answer: Answer) -> None:
     assert [step[3] for step in answer(2, "few")] == [1, 1]
 
 
-def test_a_resumed_run_may_have_another_number_of_ranks(tmp_path: Path) -> None:
-    """How many ranks there are does not matter to the accounting: the sample is the same law."""
-    values("resumed", 2, tmp_path, first=True)
-    (tmp_path / "meeting").unlink(missing_ok=True)
-    assert values("resumed", 1, tmp_path, first=False) == [10]
+@pytest.mark.parametrize(("before", "now"), [(2, 1), (1, 2)])
+def test_another_number_of_ranks_on_resume_must_be_meant(tmp_path: Path, before: int, now: int) -> None:
+    """It is refused on all ranks, and nothing changes; if it is meant, it is accounted: the sample is the same law."""
+
+    def resumed(**options: Any) -> list[Any]:
+        (tmp_path / "meeting").unlink(missing_ok=True)
+        return values("resumed", now, tmp_path, first=False, **options)
+
+    values("resumed", before, tmp_path, first=True)
+    first, *others = resumed()
+    expected = f"{before}, as at the last step of the ledger; if another number is meant, new_world_size=True."
+    assert first == f"InvalidInputError: world_size={now}: expected {expected}"
+    assert all(error.startswith("RanksError: rank=0 has refused to go on") for error in others)
     with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
-        assert ledger.steps == 10
+        assert ledger.steps == 5
+    assert resumed(new_world_size=True)[0] == 10
+    with Ledger.open(tmp_path / "run.ledger", write=False) as ledger:
+        assert [StepSource.read(stored.step.source).ranks for stored in ledger.stored_steps()] == [before] * 5 + [
+            now
+        ] * 5
+        assert ledger.claims().everyone.epsilon is not None
 
 
 def test_noise_that_repeats_itself_stops_all_ranks(tmp_path: Path) -> None:

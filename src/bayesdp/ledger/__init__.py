@@ -58,7 +58,7 @@ from bayesdp.ledger.running_costs import RunningCosts
 from bayesdp.ledger.seals import lasting_seal, verify
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.step_counts import StepCounts
-from bayesdp.ledger.step_sources import audit_rows, draw_states, noise_states, source_text
+from bayesdp.ledger.step_sources import StepSource
 from bayesdp.ledger.stored_ledger import StoredLedger
 
 __all__ = [
@@ -72,24 +72,21 @@ __all__ = [
     "NormCounts",
     "RunningCosts",
     "StepCounts",
+    "StepSource",
     "StorageError",
     "StoredLedger",
     "Stretch",
-    "audit_rows",
     "check_continues",
     "check_not_written",
     "checked_audit_norms",
     "checked_norms",
     "checked_path",
     "composed_file",
-    "draw_states",
     "lasting_seal",
     "locked",
     "new_settings",
-    "noise_states",
     "norm_counts",
     "position_of",
-    "source_text",
     "verify",
     "with_caveat",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.caveats import caveat_names
 from bayesdp.ledger.chain import Step
-from bayesdp.ledger.step_sources import program_of
+from bayesdp.ledger.step_sources import StepSource
 from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
 from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 
@@ -77,7 +77,7 @@ class History:
 
     def _lengthen(self, step: Step) -> None:
         """Add the step to the last stretch, or begin a new one."""
-        program = program_of(step.source)
+        program = StepSource.read(step.source).program
         settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, program, step.caveats)
         if not self.stretches or self.stretches[-1].settings() != settings:
             self.stretches.append(Stretch(*settings, first=step.number))

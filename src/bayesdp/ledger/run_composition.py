@@ -25,7 +25,7 @@ from bayesdp.ledger.history import History
 from bayesdp.ledger.seals import lasting_seal
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.snapshots import POINTS, SnapshotCosts
-from bayesdp.ledger.step_sources import SharedStates, audit_rows
+from bayesdp.ledger.step_sources import SharedStates, StepSource
 from bayesdp.ledger.stored_ledger import StoredLedger
 from bayesdp.mechanisms.order_mixture import OrderMixture
 from bayesdp.validation import FloatArray, InvalidInputError, brief, refuse
@@ -134,7 +134,7 @@ def _common_ids(ledgers: Sequence[StoredLedger]) -> tuple[list[str | int] | None
 def _different_rows(ledgers: Sequence[StoredLedger]) -> bool:
     """Return whether the audit records of some steps are known to be other rows of the data than those of others."""
     steps = (stored.step for ledger in ledgers for stored in ledger.stored_steps())
-    return len({digest for step in steps for digest in audit_rows(step.source)}) > 1
+    return len({digest for step in steps for digest in StepSource.read(step.source).audit}) > 1
 
 
 def _groups(ledgers: Sequence[StoredLedger], ids: list[str | int] | None) -> list[str] | None:

@@ -11,7 +11,8 @@ The files, in the order in which a step passes through them:
 
 attaching.py          ``watch``: checks what it is given, and begins
 run_names.py          names of new ledgers, numbered if a script is run again
-earlier_steps.py      steps that the engine has counted before the ledger began
+earlier_steps.py      steps that the engine has counted before the ledger began; earlier_sources.py: what those of the
+                      ledger came from
 sampling.py           how records come into batches: the sampler's law, compared with what is drawn
 draws.py              which draw a gradient comes from; handed_out.py: batches that a loop holds for a while
 watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed about the run
@@ -21,7 +22,7 @@ audit.py              norms that held-out records would have had; dry_run.py: wh
 one_by_one.py         norms of audit records one at a time, from any loss
 audit_rows.py         layers in which records cannot be told apart
 audit_data.py         the records in any form that a loader yields; audit_loss.py: their loss, as training computes it
-trained_rows.py       audit records that are evidently trained on; same_people.py: others than those of earlier steps
+trained_rows.py       audit records that are evidently trained on; same_people.py: whether they are the same rows
 audit_measurement.py  what audit records are charged with at a step, and what that rests on
 loss_scale.py         how much the loop scales the loss before its backward pass
 hidden_draws.py       randomness that training uses and does not release; passes.py: passes that the audit lacks

@@ -33,6 +33,7 @@ from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import AdaptiveClipping, FlatClipping, PerLayerClipping
 from bayesdp.opacus.collating import check_collated_by_itself
 from bayesdp.opacus.coupling import check_layers
+from bayesdp.opacus.earlier_sources import EarlierSources
 from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.ghost_clipping import GhostClipping
 from bayesdp.opacus.open_sum import check_between_sums
@@ -41,7 +42,6 @@ from bayesdp.opacus.rank_draws import check_same_data
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import DISTRIBUTED, LedgerOfRankZero, Ranks, RanksError, heard_by_all_ranks
 from bayesdp.opacus.run_names import new_ledger_path
-from bayesdp.opacus.same_people import check_same_people
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.sharded_audit import ShardedAuditRecords
 from bayesdp.opacus.sharded_clipping import ShardedGhostClipping
@@ -88,6 +88,7 @@ def watch(
     random_draws: Literal["estimate", "clip"] = "estimate",
     report: str | Path | None = None,
     delta: float = 1e-5,
+    new_world_size: bool = False,
     **declared: Any,
 ) -> Watch:
     """Record every step of a run with Opacus; call it once, with what ``make_private`` returned, before training.
@@ -139,6 +140,7 @@ def watch(
         report: Where to write the page about the run when it is closed. The statement is then printed too. Both are
             left out if the ``with`` block ends with an exception.
         delta: The delta of statement, report and live view.
+        new_world_size: Whether a run that goes on may have another number of processes than its ledger's last step.
         declared: Anything else that ``Ledger.create`` takes, for the path of a new ledger: ``unit``, ``audit_ids``,
             ``audit_groups``, ``data``, ``metadata``, ``keep_norms``, ``gate``.
 
@@ -194,9 +196,11 @@ def watch(
     if ranks.has_ledger:
         planned = steps is not None or new_budget is not None
         earlier.check(ledger if isinstance(ledger, Ledger) else None, planned=planned)
+    sources = EarlierSources.of(ledger)
+    sources.check_same_people(audit)
+    sources.check_world_size(ranks, may_change=new_world_size)
     if isinstance(ledger, Ledger):
         _check_records(ledger, records)
-        check_same_people(ledger, audit)
         _check_plan(ledger, _plan(1, data_loader, sampling, clipping))
     elif ranks.has_ledger:
         _check_no_checkpoint(optimizer)
@@ -233,7 +237,7 @@ def watch(
     curves = LiveCurves(opened, log, delta=delta) if log is not None and isinstance(opened, Ledger) else None
     view = LiveView(opened, delta=delta) if live and isinstance(opened, Ledger) else None
     views = Views([each for each in (view, curves) if each is not None])
-    over_ranks = OverRanks(ranks, sampling, clipping, measured, opened, budgeted=budgeted)
+    over_ranks = OverRanks(ranks, sampling, clipping, measured, opened, sources, budgeted=budgeted)
     watched = Watch(
         model, optimizer, sampling, clipping, opened, measured, earlier, stopping, over_ranks, owned=owned, live=views
     )

@@ -1,40 +1,16 @@
-"""States of PyTorch's generators, as digests by which two of them can be told apart; and those of a ledger's steps."""
+"""States of PyTorch's generators, as digests by which two of them can be told apart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import torch
-
-from bayesdp.ledger import draw_states, noise_states
-from bayesdp.run_ledger import Ledger
 
 REMEDIES = (
     "seed before the loop only; to resume, take another seed, and restore no state behind which steps were taken; "
     "or use both SecureNoise and SecureSampler"
 )
 _BYTES = 8
-
-
-@dataclass(frozen=True)
-class UsedStates:
-    """Digests of the states from which the noise and the draws of a ledger's steps came."""
-
-    noise: frozenset[int]
-    draws: frozenset[int]
-
-    @staticmethod
-    def of(ledger: Any) -> UsedStates:
-        """Return those of a ledger; none if this process has none. Raises LedgerError if it is closed."""
-        sources: list[str] = []
-        if isinstance(ledger, Ledger) and ledger.steps:
-            sources = [stored.step.source for stored in ledger.stored_steps()]
-        return UsedStates(
-            frozenset(state for source in sources for state in noise_states(source)),
-            frozenset(state for source in sources for state in draw_states(source)),
-        )
 
 
 def state_digests(generator: torch.Generator | None, devices: set[torch.device]) -> tuple[int, ...]:

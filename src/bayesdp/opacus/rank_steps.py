@@ -21,7 +21,7 @@ from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.draw_repeats import DrawRepeats
 from bayesdp.opacus.draws import Draw
-from bayesdp.opacus.generator_states import UsedStates
+from bayesdp.opacus.earlier_sources import EarlierSources
 from bayesdp.opacus.rank_draws import Dealt, DrawGuard
 from bayesdp.opacus.ranks import LedgerOfRankZero, Ranks, RanksError
 from bayesdp.opacus.recording import DeviceNorms, GradientSum
@@ -49,13 +49,14 @@ class OverRanks:
         clipping: FlatClipping,
         audit: AuditMeasurement | None,
         ledger: Ledger | LedgerOfRankZero,
+        earlier: EarlierSources,
         *,
         budgeted: bool,
     ) -> None:
         self.ranks, self._ledger, self._budgeted = ranks, ledger, budgeted
-        self.used = UsedStates.of(ledger)
-        "What random numbers the earlier steps of the ledger came from; nothing on ranks other than 0."
-        self._repeats = DrawRepeats(ranks.share(sorted(self.used.draws)))
+        self.used_noise = earlier.noise
+        "Digests of the states that noise of the ledger's steps came from; none on ranks other than 0."
+        self._repeats = DrawRepeats(ranks.share(sorted(earlier.draws)))
         self._guard = DrawGuard(ranks.size, sampling.records_here, self._mark_earlier_steps)
         expected = 2 * int(sampling.planned_batch or 0) // ranks.size + (0 if audit is None else audit.records)
         self._room = max(ranks.agree(_HEADER + _PER_DRAW + expected + _SPARE))

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from bayesdp.ledger import CheckedNorms, checked_norms, source_text
+from bayesdp.ledger import CheckedNorms, StepSource, checked_norms
 from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.run_ledger import Ledger
@@ -72,9 +72,9 @@ class GradientSum:
     noise: tuple[int, ...]
     "Digests of the states of the generators from which the noise will be drawn, as far as they are known."
 
-    def source(self, draws: Collection[Draw], audit_rows: Collection[int]) -> str:
-        """Return the source of a step of the ledger that holds these draws."""
-        return source_text(SOURCE, self.noise, [state for draw in draws for state in draw.states], audit_rows)
+    def source(self, run: StepSource, draws: Collection[Draw]) -> str:
+        """Return the source of a step of the ledger that holds these draws; ``run`` says what all its steps share."""
+        return replace(run, noise=self.noise, draws=tuple(state for draw in draws for state in draw.states)).text()
 
     @staticmethod
     def of(
@@ -124,8 +124,8 @@ class Charge:
 class PoissonSteps:
     """The recorder for Poisson sampling: one step of the ledger for each draw in a sum."""
 
-    def __init__(self, ledger: Ledger, sampling: Sampling, audit_rows: Collection[int], *, late: bool) -> None:
-        self._ledger, self._sampling, self._audit_rows = ledger, sampling, audit_rows
+    def __init__(self, ledger: Ledger, sampling: Sampling, source: StepSource, *, late: bool) -> None:
+        self._ledger, self._sampling, self._source = ledger, sampling, source
         self._late = late
         "Whether norms are given with the next step, so that no step waits for the device."
         self._pending: tuple[int, DeviceNorms | None, DeviceNorms] | None = None
@@ -153,7 +153,7 @@ class PoissonSteps:
                 sample_rate=self._sampling.accounted_rate(draw.rate),
                 clip=charge.clip,
                 planned_batch=self._sampling.planned_batch,
-                source=released.source([draw], self._audit_rows),
+                source=released.source(self._source, [draw]),
                 caveats=released.caveats | self._sampling.caveats,
                 audit=audit,
                 batch=norms,
@@ -171,8 +171,8 @@ class PoissonSteps:
 class ShuffledEpochs:
     """The recorder for shuffled loaders: one step of the ledger for each epoch."""
 
-    def __init__(self, ledger: Ledger, sampling: Sampling, audit_rows: Collection[int]) -> None:
-        self._ledger, self._sampling, self._audit_rows = ledger, sampling, audit_rows
+    def __init__(self, ledger: Ledger, sampling: Sampling, source: StepSource) -> None:
+        self._ledger, self._sampling, self._source = ledger, sampling, source
         self._epoch = 0
         self._paid = 0.0
         "Square of the exposure at the clip bound that this epoch has been charged."
@@ -242,7 +242,7 @@ class ShuffledEpochs:
             noise_std=charge.noise_std,
             sample_rate=charge.sample_rate,
             clip=charge.clip,
-            source=released.source([], self._audit_rows),
+            source=released.source(self._source, []),
             caveats=released.caveats | self._sampling.caveats,
         )
         self._epoch, self._noise_std, self._settled = epoch, charge.noise_std, False

@@ -1,4 +1,4 @@
-"""Refuse to continue a ledger with other audit records than those of its steps, where that is evident.
+"""Tell by a digest whether audit records are the rows that they were at earlier steps, where that is evident.
 
 A record's cost is the sum over all steps, so its place in the norms must belong to one person throughout. A script that
 resumes a run and splits its data anew, without a seed, also trains on people whom the ledger has as audit records. So a
@@ -14,10 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, Subset
 
-from bayesdp.ledger import audit_rows
 from bayesdp.opacus.trained_rows import parts_of
-from bayesdp.run_ledger import Ledger
-from bayesdp.validation import refuse
 
 
 def rows_digest(audit: Any) -> tuple[int, ...]:
@@ -31,14 +28,3 @@ def rows_digest(audit: Any) -> tuple[int, ...]:
         return ()
     told = np.array([len(dataset), *rows.tolist()], "<i8").tobytes()
     return (int.from_bytes(blake2b(told, digest_size=8).digest(), "big"),)
-
-
-def check_same_people(ledger: Ledger, audit: Any) -> None:
-    """Raise InvalidInputError if the steps of a ledger had other audit records."""
-    digest = rows_digest(audit)
-    if not digest:
-        return
-    earlier = {number for stored in ledger.stored_steps() for number in audit_rows(stored.step.source)}
-    if earlier and earlier != set(digest):
-        expected = "the audit records of its earlier steps, in their order: split_audit(data, seed=0) gives them again"
-        raise refuse("audit", "other rows", expected)

@@ -33,7 +33,7 @@ import torch
 
 from bayesdp.claims import RunClaims
 from bayesdp.claims.stopping import StopWhen
-from bayesdp.ledger import check_continues, position_of
+from bayesdp.ledger import StepSource, check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.budget_check import BudgetCheck
@@ -48,7 +48,7 @@ from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import LedgerOfRankZero
-from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
+from bayesdp.opacus.recording import SOURCE, GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.unnoised import RawGradients
@@ -96,7 +96,7 @@ class Watch:
         self.at_end: Callable[[], None] | None = None
         "Called once when the run is closed, unless it was closed because of an exception."
         draws_noise = over_ranks.ranks.has_ledger or clipping.collective
-        self._noise = NoiseRepeats(optimizer, over_ranks.used.noise, draws=draws_noise)
+        self._noise = NoiseRepeats(optimizer, over_ranks.used_noise, draws=draws_noise)
         self._coupling = coupling_layers(model)
         self._movement = Movement(model, optimizer)
         self._raw = RawGradients(model, optimizer)
@@ -121,11 +121,11 @@ class Watch:
         self._has_ledger = over_ranks.ranks.has_ledger
         waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
-        rows = () if audit is None else audit.rows
+        source = StepSource(SOURCE, audit=() if audit is None else audit.rows, ranks=over_ranks.ranks.size)
         if sampling.rate is None:
-            self._recorder = ShuffledEpochs(self.ledger, sampling, rows)
+            self._recorder = ShuffledEpochs(self.ledger, sampling, source)
         else:
-            self._recorder = PoissonSteps(self.ledger, sampling, rows, late=not waits)
+            self._recorder = PoissonSteps(self.ledger, sampling, source, late=not waits)
         self._budget = BudgetCheck(budget, self._recorder, sampling.draws)
         self._step_hook: Callable[[Any], None] | None = optimizer.step_hook
         self._earlier = earlier
