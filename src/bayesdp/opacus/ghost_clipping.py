@@ -156,9 +156,14 @@ class GhostClipping(FlatClipping):
             what = "a backward for each forward pass in training mode, and no weight that is used outside its layer"
             raise refuse("model", "a pass without backward", what)
         changed = self._is_changed()
-        self._drop_broken_gradient()
-        if norms.device.type == "cpu":  # elsewhere the step would have to wait for it
-            self._check_length(norms)
+        if norms.device.type != "cpu":  # a look at a value would wait for the device
+            self._drop_broken_gradient()
+        else:
+            length = self._length()
+            if not math.isfinite(length):
+                self._drop_broken_gradient()
+                length = self._length()
+            self._check_length(length, norms)
         if changed:
             raise refusal_of_change()
         return norms
@@ -175,19 +180,24 @@ class GhostClipping(FlatClipping):
 
     def _drop_broken_gradient(self) -> None:
         """Set a gradient to 0 that is still not finite, without waiting for the device."""
-        grads = [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
+        grads = self._gradients()
         if grads:
             finite = torch.stack([torch.isfinite(grad).all().to(grads[0].device) for grad in grads]).all()
             for grad in grads:
                 grad.masked_fill_(~finite.to(grad.device), 0)
 
-    def _check_length(self, norms: torch.Tensor) -> None:
+    def _check_length(self, length: float, norms: torch.Tensor) -> None:
         """Raise if the gradient is longer than the clipped gradients of its records can be together."""
-        grads = [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
-        length = math.hypot(*(float(grad.norm()) for grad in grads))
         if length > float(norms.clamp(max=self._clip).sum()) * (1 + 1e-4) + 1e-6:
             what = "one no longer than the clipped gradients of its records together: something else was added to it"
             raise refuse("|gradient|", "too long", what)  # its length is that of training records
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [parameter.grad for parameter in self.optimizer.params if parameter.grad is not None]
+
+    def _length(self) -> float:
+        """Return the length of the whole gradient; finite only if all of it is."""
+        return math.hypot(*(float(grad.norm()) for grad in self._gradients()))
 
     def start(self) -> list[torch.Tensor]:
         """Forget a backward pass of an earlier iteration: no step will follow it."""
