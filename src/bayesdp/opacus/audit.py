@@ -37,7 +37,10 @@ from bayesdp.validation import InvalidInputError, count, refuse
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 _WAYS = ("norms only", "ghost", "gradients")
-_USES_MODEL = "a loss that depends on the model it is given, the first argument of loss(model, batch), and on no other"
+_USES_MODEL = (
+    "a loss that depends on what is trained in the model it is given, the first argument of loss(model, batch), and on "
+    "no other model (adapters that are merged or switched off train nothing)"
+)
 _IN_BLOCK = "; and, as the model has parameters in half precision, watch inside the torch.autocast block of training"
 
 
@@ -248,6 +251,8 @@ class AuditRecords(DueSteps):
             scale = records if self._model.loss_reduction == "mean" else 1
             return self._wrapped.norms(loss_of, records, scale=scale)
         loss = loss_of(self._wrapped)
+        if not loss.requires_grad:
+            raise refuse("loss", "without a gradient", _USES_MODEL)
         if not self._tried:
             check_rows(self._wrapped._module, records, 0 if self._model.batch_first else 1)
         with quiet_hooks():
