@@ -18,7 +18,7 @@ from bayesdp.claims.record_figures import RecordFigures
 from bayesdp.claims.shares import share_epsilon, too_few_records
 from bayesdp.estimators import order_statistic_rank
 from bayesdp.formatting import finite_or_none, round_up
-from bayesdp.ledger import MEMORY, StoredLedger, norm_counts
+from bayesdp.ledger import MEMORY, OPACUS, StoredLedger, norm_counts
 from bayesdp.validation import FloatArray
 
 SHARES = (0.5, 0.9)
@@ -219,7 +219,7 @@ def _study(ledger: StoredLedger, figures: RecordFigures, gamma: float, *, quick:
 
 
 def _sentence(ledger: StoredLedger, study: _Study, share: float) -> str:
-    named = " (max_grad_norm)" if all(stretch.source == "opacus" for stretch in ledger.history.stretches) else ""
+    named = " (max_grad_norm)" if all(stretch.source == OPACUS for stretch in ledger.history.stretches) else ""
     bound = "their clip bounds" if study.clip is None else f"the clip bound {study.clip:g}{named}"
     now, factor = study.part(1.0), study.suggested()
     clipped = f"{whole_percent(share)} of the gradients of audit records are clipped at {bound}"

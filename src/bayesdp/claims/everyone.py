@@ -19,7 +19,7 @@ from bayesdp.guarantees.clip_bound import MOST_SETTINGS, ClipBound, worst_case_o
 from bayesdp.guarantees.selection import SelectedBound
 from bayesdp.guarantees.trade_off import Guarantee
 from bayesdp.guarantees.worst_case import WorstCase
-from bayesdp.ledger import CAVEATS, Caveat, StoredLedger
+from bayesdp.ledger import CAVEATS, JAX_PRIVACY, OPACUS, Caveat, StoredLedger
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.mechanisms.order_mixture import OrderMixture
 
@@ -35,7 +35,7 @@ OWN_GRADIENTS = Caveat(
     "nothing",
 )
 """What no program beside a loop can see in full: a library clips the gradients that it is given, one for each row."""
-_LOOPS = frozenset(["opacus", "jax_privacy"])
+_LOOPS = frozenset([OPACUS, JAX_PRIVACY])
 """The programs that record the steps of somebody's own training loop."""
 UNCLIPPED = "a step without a clip bound has no worst case"
 

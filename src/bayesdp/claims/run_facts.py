@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bayesdp.ledger import StoredLedger
+from bayesdp.ledger import OPACUS, StoredLedger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ def _training_records(ledger: StoredLedger) -> int | None:
     """
     declared = ledger.training_records
     for stretch in ledger.history.stretches:
-        known = stretch.source == "opacus" and stretch.planned_batch is not None and stretch.sample_rate < 1
+        known = stretch.source == OPACUS and stretch.planned_batch is not None and stretch.sample_rate < 1
         if declared and known and abs((stretch.planned_batch or 0.0) / stretch.sample_rate - declared) > 0.5:
             return None
     return declared

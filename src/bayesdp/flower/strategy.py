@@ -20,11 +20,11 @@ from bayesdp.flower.client_draws import ClientDraws
 from bayesdp.flower.private_sum import PrivateSum, model_of, moved
 from bayesdp.flower.roster import Roster
 from bayesdp.flower.run_files import load_model, save_model
+from bayesdp.ledger import FLOWER
 from bayesdp.randomness import Randomness, Secure
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
-SOURCE = "flower"
 _SAME = 1e-6  # relative: norms of equal updates differ by less, however a machine adds up
 
 
@@ -223,7 +223,7 @@ class PrivateFedAvg(Strategy):
             clip=self.clip,
             audit=self._audit_norms(norms),
             batch=total.norms,
-            source=SOURCE,
+            source=FLOWER,
             caveats=self._caveats(),
         )
         arrays = moved(self._arrays, noisy, self.server_rate / self.divisor)

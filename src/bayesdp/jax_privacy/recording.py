@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 
 from bayesdp.jax_privacy.sampling import BatchSizes, Sampling
-from bayesdp.ledger import CheckedNorms, checked_norms
+from bayesdp.ledger import JAX_PRIVACY, CheckedNorms, checked_norms
 from bayesdp.run_ledger import Ledger
-
-SOURCE = "jax_privacy"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class PoissonSteps:
             sample_rate=self._settings.sample_rate,
             clip=self._settings.clip,
             planned_batch=None if self._records is None else self._settings.sample_rate * self._records,
-            source=SOURCE,
+            source=JAX_PRIVACY,
             caveats=caveats | self._mismatch,
             audit=audit,
             batch=batch,
@@ -129,7 +127,7 @@ class EpochSteps:
                 noise_std=self._settings.noise_std,
                 sample_rate=self._settings.sample_rate,
                 clip=self._settings.clip,
-                source=SOURCE,
+                source=JAX_PRIVACY,
                 caveats=caveats | self._sampling.caveats,
             )
             self._largest, self._batch, self._caveats = None if audit is None else audit.values, [], caveats

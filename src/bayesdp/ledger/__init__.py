@@ -58,12 +58,15 @@ from bayesdp.ledger.running_costs import RunningCosts
 from bayesdp.ledger.seals import lasting_seal, verify
 from bayesdp.ledger.settings import checked_path, new_settings
 from bayesdp.ledger.step_counts import StepCounts
-from bayesdp.ledger.step_sources import StepSource
+from bayesdp.ledger.step_sources import FLOWER, JAX_PRIVACY, OPACUS, StepSource
 from bayesdp.ledger.stored_ledger import StoredLedger
 
 __all__ = [
     "CAVEATS",
+    "FLOWER",
+    "JAX_PRIVACY",
     "MEMORY",
+    "OPACUS",
     "BinArray",
     "Caveat",
     "CheckedNorms",

@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+OPACUS, JAX_PRIVACY, FLOWER = "opacus", "jax_privacy", "flower"
+"""The names of the programs that record steps for a library."""
 _DIGITS = 16
 _LIST = f"[0-9a-f]{{{_DIGITS}}}(?:,[0-9a-f]{{{_DIGITS}}})*"
 _FORM = re.compile(

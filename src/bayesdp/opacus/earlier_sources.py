@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bayesdp.ledger import StepSource
+from bayesdp.ledger import OPACUS, StepSource
 from bayesdp.opacus.ranks import Ranks
-from bayesdp.opacus.recording import SOURCE
 from bayesdp.opacus.same_people import rows_digest
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
@@ -35,7 +34,7 @@ class EarlierSources:
         ranks: int | None = None
         for stored in ledger.stored_steps():
             source = StepSource.read(stored.step.source)
-            if source.program == SOURCE and "earlier-steps" not in stored.step.caveats:
+            if source.program == OPACUS and "earlier-steps" not in stored.step.caveats:
                 ranks = source.ranks
             noise.update(source.noise)
             draws.update(source.draws)

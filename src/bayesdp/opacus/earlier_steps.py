@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary
 
 from opacus.accountants import IAccountant
 
+from bayesdp.ledger import OPACUS
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.opacus.accountant import Accountant, AccountantHook
 from bayesdp.opacus.clipping import FlatClipping
-from bayesdp.opacus.recording import SOURCE
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
@@ -170,7 +170,7 @@ class EarlierSteps:
                     noise_std=noise * clip / math.sqrt(draws),
                     sample_rate=drawn,
                     clip=clip,
-                    source=SOURCE,
+                    source=OPACUS,
                     caveats=self._sampling.caveats | {"earlier-steps"},
                 )
         if isinstance(accountant, Accountant):

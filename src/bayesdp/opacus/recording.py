@@ -24,7 +24,6 @@ from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.run_ledger import Ledger
 
-SOURCE = "opacus"
 _ROUND_UP = 1 + 1e-6  # more than float32 loses in what follows
 
 

@@ -33,7 +33,7 @@ import torch
 
 from bayesdp.claims import RunClaims
 from bayesdp.claims.stopping import StopWhen
-from bayesdp.ledger import StepSource, check_continues, position_of
+from bayesdp.ledger import OPACUS, StepSource, check_continues, position_of
 from bayesdp.opacus.accountant import AccountantHook
 from bayesdp.opacus.audit_measurement import AuditMeasurement
 from bayesdp.opacus.budget_check import BudgetCheck
@@ -48,7 +48,7 @@ from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.rank_steps import OverRanks
 from bayesdp.opacus.ranks import LedgerOfRankZero
-from bayesdp.opacus.recording import SOURCE, GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
+from bayesdp.opacus.recording import GradientSum, PoissonSteps, ShuffledEpochs, warn_if_noise_changed
 from bayesdp.opacus.sampling import Sampling
 from bayesdp.opacus.secure import SecureNoise
 from bayesdp.opacus.unnoised import RawGradients
@@ -121,7 +121,7 @@ class Watch:
         self._has_ledger = over_ranks.ranks.has_ledger
         waits = over_ranks.ranks.size > 1 or next(model._module.parameters()).device.type == "cpu"
         self._recorder: PoissonSteps | ShuffledEpochs
-        source = StepSource(SOURCE, audit=() if audit is None else audit.rows, ranks=over_ranks.ranks.size)
+        source = StepSource(OPACUS, audit=() if audit is None else audit.rows, ranks=over_ranks.ranks.size)
         if sampling.rate is None:
             self._recorder = ShuffledEpochs(self.ledger, sampling, source)
         else:
