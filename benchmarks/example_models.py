@@ -136,8 +136,8 @@ def images(size: int, classes: int) -> Callable[[int], Data]:
     return drawn
 
 
-_USUAL: dict[str, Any] = {"batches": (64,), "audits": (16, 44, 64, 128, 256, 512), "limit": 1.0}
-_LARGE: dict[str, Any] = {"batches": (16,), "audits": (4, 8, 16, 44, 64, 128), "limit": 1.0}
+_USUAL: dict[str, Any] = {"batches": (64,), "audits": (8, 16, 44, 64, 128, 256, 512), "limit": 1.0}
+_LARGE: dict[str, Any] = {"batches": (16,), "audits": (8, 16, 44, 64, 128), "limit": 1.0}
 
 SCRIPTS = (
     Script(name="imdb", model=ReviewClassifier, data=tokens(10_000, 256, 2), **_USUAL),
