@@ -33,6 +33,7 @@ With several processes:
 
 ranks.py              what ranks tell each other; how all of them learn that one failed
 rank_draws.py         how records come to ranks, and whether ranks draw independently; rank_audit.py: shares of audits
+rank_exit.py          the end of a rank, when PyTorch has let go of the last messages
 rank_steps.py         one step over all ranks, which rank 0 records
 sharded_clipping.py   models that FSDP2 has sharded; sharded_audit.py: their audit
 

@@ -27,6 +27,7 @@ from opacus.optimizers import (
 )
 from torch import distributed
 
+from bayesdp.opacus.rank_exit import release_before_exit
 from bayesdp.validation import refuse
 
 DISTRIBUTED = (
@@ -74,9 +75,12 @@ class Ranks:
         Raises RanksError if a rank is lost.
         """
         rows = torch.empty((self.size, len(row)), dtype=row.dtype, device=self.device)
+        parts = list(rows.unbind())
         with _lost_ranks_named():
-            distributed.all_gather(list(rows.unbind()), row.to(self.device))
-            return rows.cpu()
+            distributed.all_gather(parts, row.to(self.device))
+            gathered = rows.cpu()
+        release_before_exit(*parts)
+        return gathered
 
     def agree(self, value: int = 0) -> list[int]:
         """Wait until all ranks have come to this point without an error; return the values of all.
@@ -142,10 +146,7 @@ class Ranks:
         return code
 
     def _send(self, code: int) -> int:
-        message = torch.tensor([code], device=self.device)
-        with _lost_ranks_named():
-            distributed.broadcast(message, 0)
-            return int(message)
+        return _broadcast(code, self.device)
 
 
 def heard_by_all_ranks(begin: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -186,10 +187,16 @@ def from_rank_zero(value: int) -> int:
     if not (distributed.is_available() and distributed.is_initialized()):
         return value
     on_gpu = distributed.get_backend() == "nccl"
-    message = torch.tensor([value], device=torch.device("cuda", torch.cuda.current_device()) if on_gpu else "cpu")
+    return _broadcast(value, torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu"))
+
+
+def _broadcast(value: int, device: torch.device) -> int:
+    message = torch.tensor([value], device=device)
     with _lost_ranks_named():
         distributed.broadcast(message, 0)
-        return int(message)
+        received = int(message)
+    release_before_exit(message)
+    return received
 
 
 class LedgerOfRankZero:
