@@ -13,6 +13,10 @@ from bayesdp.formatting import round_up
 from bayesdp.opacus import SamplingWarning
 from opacus_runs import private_run
 
+PAGES = Path(__file__).parents[2] / "docs"
+IMDB = {"as published": {"records": 25_000, "epochs": 10}, "in small": {"records": 3000, "epochs": 2}}
+"""Runs of Opacus' examples/imdb.py, which only shuffles: batches of 64, noise multiplier 0.56, delta 1e-5."""
+
 
 def told(caught: list[warnings.WarningMessage]) -> list[str]:
     return [str(warning.message) for warning in caught if str(warning.message).startswith("Opacus' epsilon")]
@@ -63,3 +67,41 @@ def test_it_is_not_said_where_it_does_not_hold(ledger: Ledger, options: dict[str
         warnings.simplefilter("always")
         run.watch(ledger).close()
     assert told(caught) == []
+
+
+@pytest.mark.parametrize("settings", IMDB.values(), ids=IMDB)
+def test_the_settings_of_the_imdb_example(tmp_path: Path, settings: dict[str, int]) -> None:
+    """Both figures of the warning are on the pages about it, and the claim has the larger one."""
+    run = private_run(
+        noise_multiplier=0.56, records=settings["records"], batch=64, poisson_sampling=False, shuffle=True
+    )
+    with pytest.warns(SamplingWarning) as caught:
+        watched = run.watch(tmp_path / "run.ledger", steps=settings["epochs"] * len(run.loader))
+    [said] = told(list(caught))
+    opacus, own = re.findall(r", (\S+) at delta=1e-05, .*: it is (\S+)\. bayesdp", said)[0]
+    assert own == round_up(watched.claims().everyone.epsilon)
+    watched.close()
+    records = format(settings["records"], ",")
+    for page in (PAGES / "sharp-edges.md", PAGES / "scripts.md"):
+        assert f"{opacus} where it is {own} ({settings['epochs']} epochs of {records} rows)" in page.read_text()
+
+
+def test_what_the_imdb_example_prints_in_small() -> None:
+    """3,000 rows, and 2 epochs: Opacus' own figure, with the two digits that the script prints."""
+    run = private_run(noise_multiplier=0.56, records=3000, batch=64, poisson_sampling=False, shuffle=True)
+    run.train(2)
+    assert f"{run.engine.get_epsilon(1e-5):.2f}" == "7.25"
+
+
+def test_the_imdb_example_with_poisson_sampling(tmp_path: Path) -> None:
+    """Then Opacus' figure is right: the claim is that of the same steps, and nothing is said."""
+    run = private_run(noise_multiplier=0.56, records=3000, batch=64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        watched = run.watch(tmp_path / "run.ledger", steps=2 * len(run.loader))
+    assert told(caught) == []
+    run.train(2)
+    claim = watched.claims().everyone
+    assert claim.condition is None
+    assert claim.epsilon == pytest.approx(run.engine.get_epsilon(1e-5), rel=0.005)
+    watched.close()
