@@ -6,11 +6,13 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import bayesdp
 from bayesdp import InvalidInputError, Ledger
 from opacus_runs import RATE, batch_norms, private_run, settings
 
@@ -79,6 +81,28 @@ def test_two_epochs_over_one_list_are_refused(ledger: Ledger) -> None:
     with pytest.raises(InvalidInputError, match="each in one step only"):
         run.train(loader=batches)
     assert ledger.steps == 10
+
+
+def test_copies_of_earlier_rows_are_not_noticed_and_every_claim_says_so() -> None:
+    """As in a replay buffer: as many rows as were drawn, at new addresses. The figures on the page are exact."""
+    run, ledger = private_run(), Ledger()
+    run.watch(ledger)
+    kept = None
+    for x, y in run.loader:
+        if kept is None or len(kept[0]) < len(x):
+            kept = x.clone(), y.clone()
+        run.step(kept[0][: len(x)], kept[1][: len(x)])
+    assert ledger.history.caveats == []
+    claims = ledger.claims()
+    named = (
+        "one gradient for each record drawn, from that record alone: it took none twice and none of an earlier batch"
+    )
+    assert all(named in " ".join(claim.assumptions) for claim in claims)
+    assert named in claims.statement()
+    twice = bayesdp.epsilon(noise_multiplier=0.5**0.5, sample_rate=0.1, steps=5, delta=1e-5)
+    accounted = bayesdp.epsilon(noise_multiplier=1.0, sample_rate=0.1, steps=10, delta=1e-5)
+    page = (Path(__file__).parents[2] / "docs" / "sharp-edges.md").read_text()
+    assert f"epsilon is {twice.epsilon:.1f} where {accounted.epsilon:.1f} is accounted" in page
 
 
 def test_a_shuffled_loader_is_still_one_step_for_each_epoch(ledger: Ledger) -> None:

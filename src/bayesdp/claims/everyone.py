@@ -30,8 +30,8 @@ _FOR_SHARES = _FOR_AVERAGES | {"shares"}
 IF_NOT_LOOKED = "if the number of steps and the settings did not depend on earlier results"
 """The condition of a worst case that no plan covers."""
 OWN_GRADIENTS = Caveat(
-    "the training loop computed the gradient of each record from that record alone: it mixed none with others and used "
-    "no statistics of a batch, nor its size",
+    "the training loop computed one gradient for each record drawn, from that record alone: it took none twice and "
+    "none of an earlier batch, mixed none with others and used no statistics of a batch, nor its size",
     "nothing",
 )
 """What no program beside a loop can see in full: a library clips the gradients that it is given, one for each row."""
