@@ -12,7 +12,7 @@ The files, in the order in which a step passes through them:
 attaching.py          ``watch``: checks what it is given, and begins
 run_names.py          names of new ledgers, numbered if a script is run again
 earlier_steps.py      steps that the engine has counted before the ledger began; earlier_sources.py: what those of the
-                      ledger came from
+                      ledger came from; outside_steps.py: steps after the watch was closed
 sampling.py           how records come into batches: the sampler's law, compared with what is drawn
 draws.py              which draw a gradient comes from; handed_out.py: batches that a loop holds for a while
 watched_run.py        ``Watch``: what Opacus calls at each step; what is claimed about the run

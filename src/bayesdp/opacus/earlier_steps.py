@@ -49,6 +49,11 @@ class EarlierSteps:
         return self._accountant
 
     @property
+    def counted(self) -> int:
+        """How many steps the accountant has counted; 0 if it cannot be found."""
+        return self._steps
+
+    @property
     def _history(self) -> list[RepeatedStep]:
         history = [] if self._accountant is None else self._accountant.history
         return [(float(noise), float(rate), int(steps)) for noise, rate, steps in history if steps]
@@ -148,15 +153,20 @@ class EarlierSteps:
     def _check(self, missing: list[RepeatedStep], ledger: Ledger | None, *, planned: bool) -> None:
         if not missing:
             return
-        steps = f"a new one after {sum(steps for *_, steps in missing)} steps"
+        count = sum(steps for *_, steps in missing)
+        steps = f"a new one after {count} steps"
         resume = "Ledger.open of the ledger that has them, or watch before the first step"
-        declared = () if ledger is None else (ledger.plan, ledger.budget, ledger.gate)
-        if planned or any(promise is not None for promise in declared):
-            raise refuse("ledger", steps, f"{resume}: a plan, budget or gate must be declared before it")
-        if any(noise <= 0 for noise, *_ in missing):
-            raise refuse("noise_multiplier", 0.0, "noise above 0, also in steps before watch: they have no privacy")
+        late = "a plan, budget or gate must be declared before it"
+        if ledger is not None and ledger.steps:
+            steps, resume = f"one without the last {count} steps", "a ledger with every step"
+            late = "this one has a plan, budget or gate; a new one without these is charged with all steps"
         if self._sampling.rate is None:
             raise refuse("ledger", steps, f"{resume}: what a shuffled loader did cannot be told from Opacus' history")
+        declared = () if ledger is None else (ledger.plan, ledger.budget, ledger.gate)
+        if planned or any(promise is not None for promise in declared):
+            raise refuse("ledger", steps, f"{resume}: {late}")
+        if any(noise <= 0 for noise, *_ in missing):
+            raise refuse("noise_multiplier", 0.0, "noise above 0, also in steps before watch: they have no privacy")
 
     def _charge(self, missing: list[RepeatedStep]) -> None:
         accountant, ledger = self._accountant, self._ledger

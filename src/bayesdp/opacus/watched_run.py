@@ -44,6 +44,7 @@ from bayesdp.opacus.earlier_steps import EarlierSteps
 from bayesdp.opacus.handed_out import PassNote
 from bayesdp.opacus.noise_repeats import NoiseRepeats
 from bayesdp.opacus.open_sum import OpenSum
+from bayesdp.opacus.outside_steps import OutsideSteps
 from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.precision import SeenAutocast
 from bayesdp.opacus.rank_steps import OverRanks
@@ -143,7 +144,7 @@ class Watch:
         optimizer.pre_step = self._before_step
         optimizer.attach_step_hook(self._before_update)
         self._guard = optimizer.original_optimizer.register_step_pre_hook(self._check_recorded)
-        self._untouched = self._versions() if not self._resumed else None
+        self._outside = OutsideSteps(model, earlier, resumed=self._resumed)
 
     @property
     def random_draws(self) -> tuple[str, ...]:
@@ -161,7 +162,8 @@ class Watch:
 
         Norms that are not in the ledger yet are given to it first, and so are steps of a checkpoint that was loaded
         after ``watch``. Warns if parameters were changed although no step
-        was recorded: training then went past the optimizer that was given to ``watch``.
+        was recorded: training then went past the optimizer that was given to ``watch``. Raises InvalidInputError if
+        training went on after ``close``, so that its steps are missing.
 
         Of several processes rank 0 has the claims: on the others this raises InvalidInputError, as ``statement`` does.
         """
@@ -172,13 +174,7 @@ class Watch:
         self._earlier.catch_up(self.settle)
         if self._live is not None:
             self._live.end()
-        if not self.ledger.steps and self._untouched not in (None, self._versions()):
-            self._untouched = None  # this is said once
-            warnings.warn(
-                "Parameters were changed, but no step was recorded. If that was training, it was not with the "
-                "optimizer given to watch.",
-                stacklevel=2,
-            )
+        self._outside.check(self.ledger)
         return self.ledger.claims(delta, **options)
 
     def statement(self, delta: float = 1e-5, **options: Any) -> str:
@@ -215,6 +211,8 @@ class Watch:
         del self._optimizer.pre_step
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
+        if self._has_ledger:
+            self._outside.close(self.ledger)
         try:
             if self._live is not None:
                 self._live.end()
@@ -295,7 +293,10 @@ class Watch:
         if not self._may_update:
             hook = self._optimizer.step_hook
             raise refuse(
-                "step_hook", hook, "the hook that watch attached, and steps of the optimizer that make_private returned"
+                "step_hook",
+                hook,
+                "the hook that watch attached, and steps of the optimizer that make_private returned; close the watch "
+                "before make_private is called again",
             )
         self._may_update = False
 
@@ -334,9 +335,6 @@ class Watch:
     def _drop(self) -> None:
         self._open.drop()
         self._sum = None
-
-    def _versions(self) -> list[int]:
-        return [parameter._version for parameter in self._model._module.parameters()]
 
     def _stop(self) -> None:
         """Draw no further batch, so that the loop ends."""
