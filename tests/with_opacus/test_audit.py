@@ -146,10 +146,11 @@ def test_bad_audit_sets_are_refused() -> None:
     run, ledger = private_run(), Ledger()
     x, y = random_data(20, seed=9)
     mean, total = nn.CrossEntropyLoss(), nn.CrossEntropyLoss(reduction="sum")
-    weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
+    weighted, each = nn.CrossEntropyLoss(weight=torch.ones(3)), nn.CrossEntropyLoss(reduction="none")
     for audit, loss, message in (
         ((x, y), None, "loss='None': expected the criterion that is trained with"),
         ((x, y), total, r"loss\.reduction='sum': expected 'mean'"),
+        ((x, y), each, r"loss\.reduction='none': expected 'mean', .*; for one loss of each record, a function loss\(m"),
         ((x, y), weighted, r"loss\.weight='a tensor': expected no weights"),
         (x, mean, "loss='CrossEntropyLoss': expected the criterion .* for \\(inputs, targets\\)"),
         (7, mean, r"audit='int': expected what the loader yields"),

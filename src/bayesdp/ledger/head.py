@@ -63,8 +63,10 @@ def is_held(ledger: Path) -> bool:
 
 
 def writer_of(ledger: Path) -> str:
-    """Return in words which process holds a ledger that is held."""
-    return "this process" if _held.get(path_of(ledger)) == os.getpid() else "another process"
+    """Return in words which process holds a ledger that is held, and what to do if it is this one."""
+    if _held.get(path_of(ledger)) != os.getpid():
+        return "another process"
+    return "this process: close what writes it, or read it with Ledger.open(path, write=False)"
 
 
 class Head:

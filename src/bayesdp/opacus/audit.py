@@ -199,7 +199,8 @@ class AuditRecords(DueSteps):
             said = next(iter(str(error).strip().splitlines()), "")
             raise InvalidInputError(
                 f"audit={self._given}: the model or the loss fails on it ({type(error).__name__}: {said}); expected "
-                f"{EXPECTED}{_IN_BLOCK if has_half(self._live) else ''}."
+                f"{EXPECTED}; and the loss that is trained with, as a function loss(model, batch) unless it is called "
+                f"with outputs and targets{_IN_BLOCK if has_half(self._live) else ''}."
             ) from error
         self._tried = True
 

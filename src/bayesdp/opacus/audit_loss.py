@@ -156,7 +156,8 @@ def separate_loss(loss: Any, reduction: str, targets: Any) -> Any:
         raise refuse("loss", loss, "the loss that is trained with, to find the gradients of audit records")
     reduced = getattr(loss, "reduction", reduction)
     if reduced not in (reduction, "batchmean"):
-        raise refuse("loss.reduction", reduced, f"{reduction!r}, as make_private was told")
+        way_out = "; for one loss of each record, a function loss(model, batch) that returns them" * (reduced == "none")
+        raise refuse("loss.reduction", reduced, f"{reduction!r}, as make_private was told{way_out}")
     if reduction == "mean" and isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
         way_out = "use reduction='sum' here and loss_reduction='sum' in make_private"
         if loss.weight is not None:
