@@ -105,6 +105,20 @@ def test_copies_of_earlier_rows_are_not_noticed_and_every_claim_says_so() -> Non
     assert f"epsilon is {twice.epsilon:.1f} where {accounted.epsilon:.1f} is accounted" in page
 
 
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_list_of_two_epochs_is_refused_for_what_it_is(ledger: Ledger, poisson: bool) -> None:
+    """None of its batches was used before; a list for each epoch is the way out."""
+    run = private_run(poisson_sampling=poisson)
+    run.watch(ledger)
+    batches = [*run.loader, *run.loader]
+    with pytest.raises(InvalidInputError, match=r"'a batch of an earlier iteration'.*for every epoch a list\(loader\)"):
+        run.train(loader=batches[1:])
+    assert ledger.steps == 0
+    for _ in range(2):
+        run.train(loader=list(run.loader))
+    assert ledger.steps == (20 if poisson else 2)
+
+
 def test_a_shuffled_loader_is_still_one_step_for_each_epoch(ledger: Ledger) -> None:
     run = private_run(poisson_sampling=False, shuffle=True)
     run.watch(ledger)

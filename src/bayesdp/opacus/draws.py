@@ -61,6 +61,9 @@ _FOR_USED = (
     "one backward pass of them, then one step"
 )
 _FOR_OTHERS = f"for parts of a batch, use BatchMemoryManager (signal_skip_step adds up whole batches only); {_FOR_USED}"
+_FOR_LISTS = (
+    "each before the loader is iterated again: for every epoch a list(loader) of its own, used up before the next"
+)
 _FOR_EARLIER = "loop over that loader, and call watch before list(loader) or iter(loader)"
 _FRAMES = 8  # from a sampler up to the loader's __next__ or __init__ there are at most five
 
@@ -134,6 +137,8 @@ class Draws:
         self._iterations: list[Iteration] = []
         self._unused: list[Part] = []
         "Parts in the order in which they were handed out."
+        self._dropped: set[int] = set()
+        "Numbers of unused parts that were dropped when another iteration began, although the loop held them."
         self._kept: list[tuple[weakref.ref[torch.Tensor], Part | None]] = []
         "Gradients that were computed before this iteration began, with the parts they come from."
         self.handed_out = HandedOut()
@@ -144,7 +149,9 @@ class Draws:
         passed = self.handed_out.taken()
         self._kept = [(weakref.ref(batch), self._take(len(batch), passed)) for batch in self.at_start()]
         self._iterations = [iteration for iteration in self._iterations if iteration.goes_on]
-        self._unused = [part for part in self._unused if not self.is_over(part.draw)]
+        over = {part.number for part in self._unused if self.is_over(part.draw)}
+        self._unused = [part for part in self._unused if part.number not in over]
+        self._dropped = {number for number in self._dropped | over if self.handed_out.is_held(number)}
         self._started += 1
         self._iterations.append(Iteration(self._started, None if loader is None else weakref.ref(loader)))
         return self._iterations[-1]
@@ -193,7 +200,11 @@ class Draws:
         used: list[Part] = []
         passed = self.handed_out.taken()
         fresh = [part.number for part in self._unused if part.number in passed]
-        if passed and not fresh:  # everything that was recognised is used already
+        if passed and not fresh:  # everything that was recognised is used already, or dropped
+            if not self._dropped.isdisjoint(passed):
+                raise refuse(
+                    "data_loader", "a batch of an earlier iteration", f"batches of the watched one, {_FOR_LISTS}"
+                )
             raise self._refusal(again=True)
         for batch in reversed(batches):
             kept = [part for gradient, part in self._kept if gradient() is batch]
