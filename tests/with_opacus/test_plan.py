@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 import bayesdp.opacus
 from bayesdp import InvalidInputError, Ledger, Plan, worst_case_of
-from opacus_runs import private_run
+from opacus_runs import RATE, private_run
 
 MODES: dict[str, dict[str, Any]] = {
     "flat": {},
@@ -117,3 +118,29 @@ def test_what_cannot_be_declared_is_refused_and_leaves_nothing(tmp_path: Any) ->
     with pytest.raises(InvalidInputError, match=r"unit='person': expected .*Ledger\.create\(unit="):
         bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=Ledger(), unit="person")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_for_updates_that_add_up_batches_of_a_shuffled_loader(tmp_path: Any) -> None:
+    """``steps`` counts batches: an epoch costs the same however its batches are added up."""
+    run, watched = watched_run(tmp_path, 2 * 10, poisson_sampling=False, shuffle=True)
+    for number, (x, y) in enumerate(itertools.chain(run.loader, run.loader)):
+        run.loss(run.model(x), y).backward()
+        if number % 5 == 4:
+            run.optimizer.step()
+            run.optimizer.zero_grad()
+    assert watched.claims().everyone.condition is None
+    assert watched.ledger.steps == 2
+    watched.close()
+
+
+def test_a_plan_for_updates_that_add_up_draws() -> None:
+    """Each draw is a step with noise smaller by the square root of their number."""
+    run = private_run(noise_multiplier=4.0)
+    ledger = Ledger(plan=Plan(steps=20, noise_std=4.0 / 2, sample_rate=RATE, clip=1.0))
+    watched = bayesdp.opacus.watch(run.model, run.optimizer, run.loader, ledger=ledger)
+    for number, (x, y) in enumerate(itertools.chain(run.loader, run.loader)):
+        run.optimizer.signal_skip_step(number % 4 != 3)
+        run.step(x, y)
+    assert ledger.steps == 20
+    assert watched.claims().everyone.condition is None
+    watched.close()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from opacus import PrivacyEngine
 from torch import nn
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
 
 import bayesdp.opacus
 from bayesdp import InvalidInputError, Ledger
@@ -167,3 +167,20 @@ def test_watch_takes_the_unit_from_the_ledger(given: str, tmp_path: Path) -> Non
         bayesdp.opacus.watch(*made, **options)
     assert not path.exists()
     bayesdp.opacus.watch(*made, ledger=path).close()
+
+
+def test_rows_that_a_sampler_held_back_are_trained_on(ledger: Ledger) -> None:
+    """Opacus' Poisson sampling takes the place of a SubsetRandomSampler, and draws from all rows."""
+    data = TensorDataset(*random_data(200))
+    run = private_run()
+    _, _, loader = PrivacyEngine().make_private(
+        module=run.model,
+        optimizer=run.optimizer,
+        data_loader=DataLoader(data, batch_size=20, sampler=SubsetRandomSampler(range(160))),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    assert loader.batch_sampler.num_samples == 200
+    held_back = DataLoader(data, batch_size=20, sampler=SubsetRandomSampler(range(160, 200)))
+    with pytest.raises(InvalidInputError, match="audit='rows of the training data'"):
+        bayesdp.opacus.watch(run.model, run.optimizer, loader, ledger=ledger, audit=held_back, loss=run.loss)

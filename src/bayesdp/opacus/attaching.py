@@ -130,7 +130,9 @@ def watch(
             SummaryWriter of TensorBoard, the run of ``mlflow.start_run()`` or of ``wandb.init()``; ``bayesdp.loggers``.
         steps: How many times ``optimizer.step`` will update the model at most: the plan of the run, declared with the
             noise, rate and clip bound that Opacus has now. The claim for everyone is then that of the plan, proved
-            whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``.
+            whenever training ends. For a ledger that exists, declare it in ``Ledger.create(plan=...)``. If an update
+            adds up several batches of a shuffled loader, these count; k draws of Poisson sampling in an update are k
+            steps with noise smaller by sqrt(k), to be declared in ``Ledger.create``.
         audit_used_for: What the audit records were used for besides the audit, in words, as in ``Ledger.create``:
             claims that rest on them are then estimates.
         random_draws: What to do if training uses random numbers that are not released (dropout, augmentation), so that
