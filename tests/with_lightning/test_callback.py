@@ -171,16 +171,6 @@ def test_a_module_that_made_itself_private(tmp_path):
         trainer(tmp_path, PrivacyCallback(ledger=Ledger(), **PRIVATE)).fit(AsInTheTutorial(), datamodule=PrivateData())
 
 
-def test_a_batch_in_parts_is_one_step(tmp_path):
-    with Ledger() as ledger:
-        callback = PrivacyCallback(ledger=ledger, audit=AUDIT, max_physical_batch_size=8, **PRIVATE)
-        fitted = trainer(tmp_path, callback)
-        fitted.fit(Classifier(), loader())
-        assert fitted.global_step == 25  # Lightning counts parts, as many as it expects in an epoch
-        assert 5 < ledger.steps < 12
-        assert ledger.history.stretches[0].noise_multiplier == 1.0
-
-
 class ByHand(Classifier):
     automatic_optimization = False
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from opacus.grad_sample import AbstractGradSampleHooks
 from opacus.optimizers import DPOptimizer
-from opacus.utils.batch_memory_manager import wrap_data_loader
 from torch.utils.data import DataLoader
 
 from bayesdp import validation
 from bayesdp.lightning.library import Callback
+from bayesdp.lightning.parts_of_draws import WholeDraws
 from bayesdp.lightning.training_loss import training_loss
 from bayesdp.opacus.framework_run import FrameworkRun
 from bayesdp.run_ledger import Ledger
@@ -53,7 +53,8 @@ class PrivacyCallback(Callback):
             (inputs, targets). By default the loss is what ``training_step`` returns. Claims name it as an assumption
             that a given one is trained with, unless it is a criterion that ``training_step`` calls, the same object.
         max_physical_batch_size: The most samples that go through the model at once: larger batches are added up in
-            parts. Lightning counts every part as a step, and ends an epoch after the expected number of them.
+            parts. A step of Lightning is a whole batch then, as with ``accumulate_grad_batches``; ``batch_idx`` counts
+            parts.
         secure: Whether noise and batches come from the operating system instead of PyTorch's generator, which
             ``seed_everything`` makes predictable.
         options: Arguments of ``PrivacyEngine.make_private`` (``noise_multiplier``, ``max_grad_norm``, ...) and of
@@ -80,6 +81,7 @@ class PrivacyCallback(Callback):
             validation.count("max_physical_batch_size", max_physical_batch_size, minimum=1)
         self._most = max_physical_batch_size
         self._source: Any = None
+        self._draws: WholeDraws | None = None
         self._restored = False
 
     @property
@@ -123,7 +125,9 @@ class PrivacyCallback(Callback):
             loss = training_loss(trainer, module)
         self._run.begin(model, optimizer, loader, audit=self._audit, loss=loss)
         if self._most is not None:
-            loader = wrap_data_loader(data_loader=loader, max_batch_size=self._most, optimizer=optimizer)
+            automatic = module.automatic_optimization
+            self._draws = WholeDraws(trainer, loader, optimizer, self._most, automatic=automatic)
+            loader = self._draws.loader
         self._use(trainer, loader)
 
     def _use(self, trainer: Any, loader: Any) -> None:
@@ -134,12 +138,19 @@ class PrivacyCallback(Callback):
         loop._data_source.instance = loader
         loop._combined_loader = None
 
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Note whether the batch is the last part of a draw."""
+        if self._draws is not None:
+            self._draws.begin()
+
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """Follow the loss through the backward pass: the module may scale it."""
         self._run.note_loss(loss)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Show and log epsilon if new figures are due, and stop if the budget allows no further step."""
+        if self._draws is not None and self._draws.add_up():
+            return
         if self._run.stopped:
             trainer.should_stop = True
         figures = self._run.new_figures(last=_is_last(trainer))
@@ -172,6 +183,9 @@ class PrivacyCallback(Callback):
         if self._source is not None:
             trainer.fit_loop._data_source, self._source = self._source, None
             trainer.fit_loop._combined_loader = None
+        if self._draws is not None:
+            self._draws.end()
+            self._draws = None
         self._run.end(failed=failed)
 
 
