@@ -1,9 +1,11 @@
 """Training steps that modules of Lightning have: audit records see what training does, or claims say so."""
 
 import copy
+import functools
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -81,3 +83,46 @@ def test_audit_records_see_the_number_of_the_batch(tmp_path):
         module = LooksAtTheNumber(lr=1e-6)
         trainer(tmp_path, callback).fit(module, train)
         assert np.allclose(audit_norms(ledger, 2), 2 * audit_norms(ledger, 1), rtol=1e-4)
+
+
+def decorated(step):
+    """Wrap a step as decorators do that pass on whatever they are given."""
+
+    @functools.wraps(step)
+    def wrapped(*arguments, **options):
+        return step(*arguments, **options)
+
+    return wrapped
+
+
+class Decorated(Classifier):
+    training_step = decorated(Classifier.training_step)
+
+
+class TakesAll(Classifier):
+    def training_step(self, *arguments):
+        return super().training_step(*arguments)
+
+
+class OnlyBatch(Classifier):
+    def training_step(self, batch):
+        return super().training_step(batch, 0)
+
+
+class Head(Classifier):
+    """A module that trains its last layer alone, without freezing the others."""
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(list(self.layers.children())[-1].parameters(), lr=self.lr)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
+@pytest.mark.parametrize("made", [Decorated, TakesAll, OnlyBatch, Head, "compiled"])
+def test_steps_that_are_written_in_other_ways(tmp_path, made):
+    module = torch.compile(CallsItsLayers(), backend="eager") if made == "compiled" else made()
+    trained = [parameter.requires_grad for parameter in module.parameters()]
+    with Ledger(keep_norms=True) as ledger:
+        run(module, ledger, tmp_path, epochs=2)
+        assert ledger.steps == 2
+        assert np.allclose(audit_norms(ledger, 2), batch_norms(ledger, 2), rtol=1e-4)
+    assert trained == [parameter.requires_grad for parameter in module.parameters()]

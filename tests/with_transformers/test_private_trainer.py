@@ -226,6 +226,45 @@ class TestTokens:
             assert ledger.steps == 2
 
 
+class Head(PrivateTrainer):
+    """Creates an optimizer whenever it is asked for one; it trains the last layer alone."""
+
+    def create_optimizer(self, *_, **__):
+        self.optimizer = torch.optim.SGD(self.model.classifier.parameters(), lr=0.1)
+        return self.optimizer
+
+
+def test_a_subclass_with_an_optimizer_for_some_of_the_parameters(tmp_path):
+    with Ledger(keep_norms=True) as ledger:
+        args = arguments(tmp_path, max_steps=2, per_device_train_batch_size=20)
+        given = {"train_dataset": Sentences(20, seed=1), "data_collator": collate, "audit": AUDIT}
+        run = Head(classifier(), args, ledger=ledger, **given, **PRIVATE)
+        wanted = [parameter.requires_grad for parameter in run.model.parameters()]
+        run.train()
+        assert ledger.steps == 2
+        assert np.allclose(audit_norms(ledger, 2), batch_norms(ledger, 2), rtol=1e-3)
+        assert wanted == [parameter.requires_grad for parameter in run.model.parameters()]
+        assert type(run.optimizer) is torch.optim.SGD
+
+
+def test_a_search_for_settings_sets_the_number_of_batches(tmp_path):
+    """As a trial does: when ``train`` has begun."""
+
+    class Trial(PrivateTrainer):
+        def _hp_search_setup(self, trial):
+            self.args.gradient_accumulation_steps = 1
+            super()._hp_search_setup(trial)
+
+    for made, rate in ((PrivateTrainer, 0.4), (Trial, 0.1)):
+        with Ledger() as ledger:
+            args = arguments(tmp_path, max_steps=2, gradient_accumulation_steps=4)
+            given = {"train_dataset": Sentences(80), "data_collator": collate}
+            made(classifier(), args, ledger=ledger, **given, **PRIVATE).train()
+            assert ledger.steps == 2
+            assert ledger.history.stretches[0].sample_rate == pytest.approx(rate, abs=0.11)
+            assert args.gradient_accumulation_steps == 4
+
+
 class TestRefusals:
     """What cannot be accounted is refused before training."""
 
@@ -242,6 +281,23 @@ class TestRefusals:
             private_trainer(tmp_path, tmp_path / "a", clip=1.0)
         with pytest.raises(InvalidInputError, match="auto_find_batch_size=True"):
             private_trainer(tmp_path, tmp_path / "a", args=arguments(tmp_path, auto_find_batch_size=True))
+
+    def test_methods_of_a_subclass_that_go_past_draws(self, tmp_path):
+        class OwnLoader(PrivateTrainer):
+            def get_train_dataloader(self):
+                return DataLoader(self.train_dataset, batch_size=8, collate_fn=collate)
+
+        class OwnStep(PrivateTrainer):
+            def training_step(self, model, inputs, num_items_in_batch=None):
+                loss = self.compute_loss(model, self._prepare_inputs(inputs))
+                self.accelerator.backward(loss)
+                return loss.detach()
+
+        for made, method in ((OwnLoader, "get_train_dataloader"), (OwnStep, "training_step")):
+            given = {"train_dataset": Sentences(80), "data_collator": collate}
+            run = made(classifier(), arguments(tmp_path), ledger=Ledger(), **given, **PRIVATE)
+            with pytest.raises(InvalidInputError, match=f"{method}='Own.*: expected that of PrivateTrainer"):
+                run.train()
 
     @pytest.mark.slow
     def test_a_run_that_fails_leaves_a_whole_ledger(self, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ def training_loss(trainer: Any, module: Any) -> BatchLoss:
     def loss(model: Any, batch: Any) -> torch.Tensor:
         copied = model._module
         if copied.__dict__.get("_trainer") is None:  # a copy comes without its trainer
+            for name in getattr(copied, "_compiler_ctx", None) or ():  # compiled methods are those of the original
+                copied.__dict__.pop(name.removeprefix("original_"), None)
             copied.__dict__.update(_trainer=trainer, log=_not_logged, log_dict=_not_logged)
         batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
         batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
@@ -36,9 +39,11 @@ def training_loss(trainer: Any, module: Any) -> BatchLoss:
 
 
 def _arguments(module: Any, batch: Any, number: int) -> tuple[Any, ...]:
-    """Return the arguments of a ``training_step``, which may or may not ask for the number of the batch."""
-    wanted = module.training_step.__code__.co_argcount - 1
-    return (batch, max(number, 0))[: max(wanted, 1)]
+    """Return the arguments of a ``training_step``, decorated or not, which may ask for a number."""
+    wanted = inspect.signature(module.training_step).parameters.values()
+    positional = [each for each in wanted if each.kind is not each.KEYWORD_ONLY and each.kind is not each.VAR_KEYWORD]
+    several = len(positional) > 1 or any(each.kind is each.VAR_POSITIONAL for each in positional)
+    return (batch, max(number, 0)) if several else (batch,)
 
 
 def _not_logged(*_: Any, **__: Any) -> None:

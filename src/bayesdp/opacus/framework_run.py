@@ -66,6 +66,8 @@ class FrameworkRun:
         "Whether audit records have the loss that the framework itself computes, not one that was given."
         self._opened: Ledger | None = None
         self._hooks: Any = None
+        self._frozen: list[torch.nn.Parameter] = []
+        "Parameters that the optimizer does not have, frozen while the run goes on."
         self._points: PacedPoints | None = None
         self._position: dict[str, Any] | None = None
 
@@ -76,6 +78,8 @@ class FrameworkRun:
 
     def make_private(self, module: Any, optimizer: Any, loader: Any) -> tuple[Any, Any, Any]:
         """Return what Opacus makes of a module, whose class and names stay, of an optimizer and of a loader.
+
+        Parameters that the optimizer does not have are frozen until the run ends.
 
         Raises InvalidInputError if noise multiplier or clip bound is missing, and for ghost clipping, which needs a
         loss of its own.
@@ -88,6 +92,10 @@ class FrameworkRun:
         if self._secure and self._for_opacus.get("noise_generator") is not None:
             raise refuse("secure", True, "False, if noise is to come from noise_generator")
         module.train()
+        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        self._frozen = [each for each in module.parameters() if each.requires_grad and id(each) not in trained]
+        for each in self._frozen:  # Opacus would keep gradients by record, which no optimizer clears
+            each.requires_grad_(False)
         with warnings.catch_warnings():
             if self._secure:
                 warnings.filterwarnings("ignore", "Secure RNG turned off")  # there is another one instead
@@ -189,6 +197,9 @@ class FrameworkRun:
         if self._hooks is not None:
             self._hooks.remove_hooks()
             self._hooks = None
+        for each in self._frozen:
+            each.requires_grad_(True)
+        self._frozen = []
         if self._opened is not None:
             self._opened.close()
             self._opened = None

@@ -122,6 +122,7 @@ class PrivateTrainer(Trainer):
         finally:
             self.args = self._own_args
             self._splitter = None
+            self.__dict__.pop("create_optimizer", None)
             if self._plain_optimizer is not None:
                 self.optimizer, self._plain_optimizer = self._plain_optimizer, None
             self._run.end(failed=failed)
@@ -132,13 +133,14 @@ class PrivateTrainer(Trainer):
         """Return the training loader; inside ``train``, make everything private and return the draws in parts."""
         if self.args is self._own_args:
             return super().get_train_dataloader()
-        expected = self._train_batch_size * self._own_args.gradient_accumulation_steps
+        expected = self._train_batch_size * self._accumulated()
         people: Any = self.train_dataset
         plain = self._get_dataloader(people, "Training", expected, is_training=True)
         self.create_optimizer()
         self._plain_optimizer = self.optimizer
         hooks, optimizer, loader = self._run.make_private(self.model, self.optimizer, _unprepared(plain))
         self.optimizer = optimizer
+        self.__dict__["create_optimizer"] = lambda *_, **__: optimizer  # that of a subclass may create another one
         self._run.begin(hooks, optimizer, loader, audit=self._audit_data(), loss=BatchLoss(self._audit_loss))
         parts = in_parts(loader, self._train_batch_size, optimizer)
         self._splitter = parts.batch_sampler
@@ -146,7 +148,9 @@ class PrivateTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
         """Return one draw, and no number of items: it would couple the records of a batch."""
-        assert self._splitter is not None
+        if self._splitter is None:
+            expected = "that of PrivateTrainer, as super().get_train_dataloader() returns it"
+            raise refuse("get_train_dataloader", type(self).__name__, expected)
         drawn = WholeDraw.next_of(epoch_iterator, self._splitter)
         return ([] if drawn is None else [drawn]), None
 
@@ -196,6 +200,12 @@ class PrivateTrainer(Trainer):
         """Return 0: how much there is to compute depends on training records."""
         return 0
 
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        """Prepare a batch as ``Trainer`` does; refuse a draw, which a subclass took for one."""
+        if isinstance(inputs, WholeDraw):
+            raise refuse("training_step", type(self).__name__, "that of PrivateTrainer; override compute_loss instead")
+        return super()._prepare_inputs(inputs)
+
     def _clip_grad_norm(self, model: Any) -> None:
         """Leave the gradient without noise alone: Opacus clips the gradients of records."""
 
@@ -203,6 +213,14 @@ class PrivateTrainer(Trainer):
         """Keep the norm of the gradient without noise out of the logs."""
 
     # Details
+
+    def _accumulated(self) -> int:
+        """Return how many batches of the Trainer a draw replaces, and let the Trainer itself accumulate none.
+
+        Not earlier: a trial of a search for settings sets them when training has begun.
+        """
+        accumulated, self.args.gradient_accumulation_steps = self.args.gradient_accumulation_steps, 1
+        return accumulated
 
     def _audit_data(self) -> Any:
         if type(self._audit).__module__.split(".")[0] == "datasets":
@@ -237,9 +255,8 @@ class _Progress(TrainerCallback, ExportableState):
 
 
 def _private_arguments(args: Any) -> Any:
-    """Return the arguments with which the loop of the Trainer runs: one draw is one batch of its own."""
+    """Return the arguments with which the loop of the Trainer runs."""
     private = copy.copy(args)
-    private.gradient_accumulation_steps = 1
     private.ignore_data_skip = True
     private.include_num_input_tokens_seen = "no"
     return private
