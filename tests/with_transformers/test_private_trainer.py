@@ -282,6 +282,14 @@ class TestRefusals:
         with pytest.raises(InvalidInputError, match="auto_find_batch_size=True"):
             private_trainer(tmp_path, tmp_path / "a", args=arguments(tmp_path, auto_find_batch_size=True))
 
+    def test_choices_by_audit_records(self, tmp_path):
+        chosen = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+        args = arguments(tmp_path, **chosen)
+        with pytest.raises(InvalidInputError, match=r"validation rows choose here \(load_best_model_at_end\)"):
+            private_trainer(tmp_path, Ledger(), args=args, eval_dataset={"a": AUDIT}).train()
+        declared = {"eval_dataset": AUDIT, "audit_used_for": "the best checkpoint"}
+        private_trainer(tmp_path, tmp_path / "a", args=args, **declared).train()
+
     def test_methods_of_a_subclass_that_go_past_draws(self, tmp_path):
         class OwnLoader(PrivateTrainer):
             def get_train_dataloader(self):

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 
 from bayesdp import validation
 from bayesdp.lightning.library import Callback
+from bayesdp.lightning.other_callbacks import choosers, most_accumulated, searches, validation_data
 from bayesdp.lightning.parts_of_draws import WholeDraws
 from bayesdp.lightning.training_loss import training_loss
 from bayesdp.opacus.framework_run import FrameworkRun
@@ -91,6 +92,12 @@ class PrivacyCallback(Callback):
 
     # What Lightning calls
 
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Refuse callbacks that train without privacy when ``fit`` begins."""
+        if stage == "fit" and (found := searches(trainer)):
+            expected = "none that trains without privacy; search beforehand, with Tuner and a trainer for other data"
+            raise refuse("callbacks", found[0], expected)
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Make the run private and watch it, before Lightning iterates over the loader."""
         if trainer.world_size > 1:
@@ -99,11 +106,13 @@ class PrivacyCallback(Callback):
             expected = "a checkpoint that was saved with PrivacyCallback; load public weights into the module instead"
             raise refuse("ckpt_path", str(trainer.ckpt_path), expected)
         self._restored = False
-        if trainer.accumulate_grad_batches != 1:
+        if (accumulated := most_accumulated(trainer)) != 1:
             expected = "1, as batches are drawn by Poisson sampling; for large ones there is max_physical_batch_size"
-            raise refuse("accumulate_grad_batches", trainer.accumulate_grad_batches, expected)
+            raise refuse("accumulate_grad_batches", accumulated, expected)
         if len(trainer.optimizers) != 1:
             raise refuse("len(optimizers)", len(trainer.optimizers), "one optimizer")
+        if self._audit is not None and (by := choosers(trainer)):
+            self._run.check_choices(self._audit, by, validation_data(trainer))
         try:
             self._begin(trainer, pl_module, trainer.optimizers[0])
         except BaseException:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from bayesdp.opacus.audit_loss import BatchLoss
 from bayesdp.opacus.hidden_draws import borrowed_random_numbers
 from bayesdp.opacus.run_names import path_of_run
 from bayesdp.opacus.secure import SecureNoise
+from bayesdp.opacus.trained_rows import have_rows_in_common
 from bayesdp.opacus.watched_run import Watch
 from bayesdp.randomness import Secure
 from bayesdp.report.curve_points import PacedPoints
@@ -75,6 +76,23 @@ class FrameworkRun:
     def makes_private(self) -> bool:
         """Whether model, optimizer and loader are to be made private here: whether there are settings for it."""
         return bool(self._for_opacus)
+
+    def check_choices(self, audit: Any, by: Iterable[str], validated: Iterable[Any]) -> None:
+        """Raise InvalidInputError if something is evidently chosen by audit records, and that was not declared.
+
+        ``by`` names what chooses by the results of validation, on the data sets ``validated``.
+        """
+        ledger = self._ledger
+        declared = ledger.audit_used_for if isinstance(ledger, Ledger) else self._for_watch.get("audit_used_for")
+        chooses = ", ".join(dict.fromkeys(by))
+        if audit is None or declared or not chooses:
+            return
+        if any(have_rows_in_common(audit, dataset) for dataset in validated):
+            expected = (
+                f"people by whom nothing is chosen, but validation rows choose here ({chooses}): validate on others, "
+                "or declare it, as in audit_used_for='early stopping'; figures for shares are then estimates"
+            )
+            raise refuse("audit", "rows of the validation data", expected)
 
     def make_private(self, module: Any, optimizer: Any, loader: Any) -> tuple[Any, Any, Any]:
         """Return what Opacus makes of a module, whose class and names stay, of an optimizer and of a loader.

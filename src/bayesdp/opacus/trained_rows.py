@@ -25,13 +25,18 @@ Rows = NDArray[np.int64]
 
 def check_not_trained_on(audit: Any, dataset: Any) -> None:
     """Raise InvalidInputError if ``audit``, in any form that ``watch`` takes, evidently has rows of ``dataset``."""
-    held = audit.dataset if isinstance(audit, DataLoader) else audit
-    if any(_meet(ours, theirs) for ours, theirs in product(parts_of(held), parts_of(dataset))):
+    if have_rows_in_common(audit, dataset):
         expected = (
             "people who are not trained on: train, audit = bayesdp.opacus.split_audit(data), and make the data_loader "
             "of train, not of data"
         )
         raise refuse("audit", "rows of the training data", expected)
+
+
+def have_rows_in_common(audit: Any, dataset: Any) -> bool:
+    """Return whether ``audit``, in any form that ``watch`` takes, evidently has rows of ``dataset``."""
+    held = audit.dataset if isinstance(audit, DataLoader) else audit
+    return any(_meet(ours, theirs) for ours, theirs in product(parts_of(held), parts_of(dataset)))
 
 
 def check_one_row_each(dataset: Any) -> None:

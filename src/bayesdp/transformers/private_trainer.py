@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import get_last_checkpoint
@@ -134,6 +134,7 @@ class PrivateTrainer(Trainer):
         if self.args is self._own_args:
             return super().get_train_dataloader()
         expected = self._train_batch_size * self._accumulated()
+        self._run.check_choices(self._audit, self._choosers(), self._validated())
         people: Any = self.train_dataset
         plain = self._get_dataloader(people, "Training", expected, is_training=True)
         self.create_optimizer()
@@ -221,6 +222,19 @@ class PrivateTrainer(Trainer):
         """
         accumulated, self.args.gradient_accumulation_steps = self.args.gradient_accumulation_steps, 1
         return accumulated
+
+    def _choosers(self) -> list[str]:
+        """Return the names of what chooses by the results of evaluations while the model is trained."""
+        if self.args.eval_strategy == "no":
+            return []
+        plateau = self.args.lr_scheduler_type == "reduce_lr_on_plateau"
+        stops = any(isinstance(each, EarlyStoppingCallback) for each in self.callback_handler.callbacks)
+        asked = {"load_best_model_at_end": self.args.load_best_model_at_end, "reduce_lr_on_plateau": plateau}
+        return [name for name, chosen in {**asked, "EarlyStoppingCallback": stops}.items() if chosen]
+
+    def _validated(self) -> list[Any]:
+        several: Any = self.eval_dataset
+        return list(several.values()) if isinstance(several, dict) else [several]
 
     def _audit_data(self) -> Any:
         if type(self._audit).__module__.split(".")[0] == "datasets":
