@@ -131,7 +131,8 @@ class Draws:
         self.ended = False
         "Whether no further batch may be drawn."
         self.skipped = False
-        "Whether the loop used a batch and none that it was handed out earlier, in the same iteration, and let go."
+        "Whether the loop used a batch and none that it was handed out earlier, in the same iteration, and let go; or "
+        "left a batch between two of its parts."
         self.at_start: Callable[[], list[torch.Tensor]] = list
         "Called when a new iteration begins; returns the gradients of batches that may be in the next sum."
         self._iterations: list[Iteration] = []

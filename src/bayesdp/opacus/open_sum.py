@@ -141,10 +141,12 @@ class OpenSum:
     def start_iteration(self) -> list[torch.Tensor]:
         """Drop a draw that was left in the middle: which records are in its parts depends on the other records.
 
+        So does whether it is in the middle that it was left, if the loop ends after a number of parts: claims name it.
         A sum of whole draws, which the user accumulates, goes on. Returns what ``Draws.at_start`` does.
         """
         if self._in_a_draw and any(self._sampling.draws.is_over(draw) for draw, _, _ in self._parts):
             self.drop()
+            self._sampling.draws.skipped = True
         return self._clipping.start()
 
 
