@@ -64,6 +64,31 @@ def test_a_loss_that_does_not_depend_on_what_is_trained(ledger: Ledger) -> None:
         run.train()
 
 
+class Spare(nn.Module):
+    """A model with a trained layer that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = nn.Linear(FEATURES, CLASSES), nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+@pytest.mark.parametrize("audited", [True, False])
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_a_layer_that_is_not_used_is_refused(ledger: Ledger, mode: str, *, audited: bool) -> None:
+    run = private_run(Spare(), mode=mode)
+
+    def watch_and_train() -> None:
+        run.watch(ledger, **({"audit": random_data(30, seed=9), "loss": run.loss} if audited else {}))
+        run.train()
+
+    with pytest.raises(InvalidInputError, match=r"trained parameters='some without a gradient': expected .* freeze"):
+        watch_and_train()
+    assert ledger.steps == 0
+
+
 def test_a_schedule_that_begins_at_0_is_not_reported(ledger: Ledger) -> None:
     run = private_run()
     schedule = torch.optim.lr_scheduler.LambdaLR(run.optimizer, lambda step: min(1.0, step / 5))

@@ -32,6 +32,7 @@ from bayesdp.opacus.norm_pass import NormPass
 from bayesdp.opacus.precision import SeenAutocast, has_half, rounded_up
 from bayesdp.opacus.same_people import rows_digest
 from bayesdp.opacus.twin import Twin, modules_of, parameters_of, quiet_hooks, replaced_methods
+from bayesdp.opacus.untrained import check_reached
 from bayesdp.validation import InvalidInputError, count, refuse
 
 Together = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -263,6 +264,7 @@ class AuditRecords(DueSteps):
             raise NotImplementedError(f"{what}: Opacus does not support either")
         if not any(hasattr(twin, "_norm_sample") for twin in twins):
             raise refuse("loss", "without a gradient", _USES_MODEL)
+        check_reached([hasattr(twin, "_norm_sample") for twin in twins])
         found = [twin._norm_sample.reshape(records) for twin in twins]
         if len(self._ways) > 1 and any(norms.dtype == torch.bfloat16 for norms in found):
             raise NotImplementedError("norms that are sums of products, in half precision")

@@ -34,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 
 from bayesdp.opacus import precision
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.untrained import check_reached
 from bayesdp.validation import refuse
 
 _LIKELY_EMPTY = 1e-9  # the probability of an empty batch in an epoch that adaptive clipping may have
@@ -68,6 +69,7 @@ class FlatClipping:
         that broke the sum, or stopped the run, would be known to be there. No step waits for a device to find it.
         Raises InvalidInputError for gradients in half precision, except bfloat16 in flat clipping (precision.py).
         """
+        check_reached([getattr(each, "grad_sample", None) is not None for each in self.optimizer.params])
         grads: list[torch.Tensor] = self.optimizer.grad_samples
         self._rounded = precision.in_bfloat16(grads)
         if self._rounded and type(self) is not FlatClipping:

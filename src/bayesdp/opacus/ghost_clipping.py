@@ -41,6 +41,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClippi
 from bayesdp.opacus.clipping import FlatClipping
 from bayesdp.opacus.precision import check_norms
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.opacus.untrained import check_reached
 from bayesdp.validation import InvalidInputError, refuse
 
 _FRAMES = 4  # from get_norm_sample up to the loss's backward there are two
@@ -221,6 +222,7 @@ class _NotedNorms:
         self._module, self._ghost = module, ghost
 
     def __call__(self) -> torch.Tensor:
+        check_reached([hasattr(parameter, "_norm_sample") for parameter in self._module.trainable_parameters])
         return self._ghost.note(_own_method(self._module)(), float(self._module.max_grad_norm))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

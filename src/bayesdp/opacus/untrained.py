@@ -9,6 +9,7 @@ and audit records.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,16 @@ from bayesdp.validation import refuse
 
 _STEPS = 8  # a schedule may begin with a learning rate of 0
 _SAMPLE = 16  # numbers of each parameter that are compared: noise moves all of them
+
+
+def check_reached(reached: Sequence[bool]) -> None:
+    """Raise InvalidInputError if the loss has ``reached`` some of the trained parameters only."""
+    if any(reached) and not all(reached):
+        expected = (
+            "a loss that depends on each of them: freeze the others, parameter.requires_grad_(False), before "
+            "make_private, and unfreeze none later"
+        )
+        raise refuse("trained parameters", "some without a gradient", expected)
 
 
 class UntrainedWarning(UserWarning):
