@@ -29,7 +29,7 @@ from bayesdp.ledger import (
     composed_file,
     locked,
     new_settings,
-    with_caveat,
+    write_caveat,
 )
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.validation import refuse
@@ -182,26 +182,30 @@ class Ledger(StoredLedger):
 
         A ledger that declares a selection claims nothing before that: of a choice that was never finished, or of a
         trial that lost, nothing is known. Call it once, after the last trial, on the ledger of the best one, before or
-        after that was closed; a step that follows takes the mark away. The mark is a caveat of the last step, so it
-        changes the seal. Calling it again does nothing.
+        after that was closed; a step that follows takes the mark away. Calling it again does nothing.
 
         Raises LedgerError if the ledger declares no selection, has no steps, or cannot be written, and StorageError if
         the disk is full or fails.
         """
-        history = self._now()
-        if self.declared_selection is None or history.last is None:
+        if self.declared_selection is None or not self.steps:
             raise LedgerError(self.path, "cannot be marked as chosen: it declares no selection, or has no steps")
-        if history.chosen:
+        self.note_caveat("chosen")
+
+    @locked
+    def note_caveat(self, name: str) -> None:
+        """Add a caveat to the last step, of those in ``bayesdp.ledger.CAVEATS``; on disk when this returns.
+
+        The norms of the step stay as they are, also if the ledger was closed; its seal changes. Does nothing if the
+        last step has the caveat. Raises LedgerError if there is no step, or if the ledger cannot be written, and
+        StorageError if the disk is full or fails.
+        """
+        if self._now().noted(name):
             return
         self._begin()
         try:
-            previous = history.hash_at(history.steps - 1)
-            stored = with_caveat(history.last, previous, self._file, "chosen")
-            folded = {number: part for number, part in enumerate(self._audit.slices) if part.through == history.steps}
-            self._file.replace_last(stored, previous, folded)
-            history.amend(stored.step, stored.hash)
+            write_caveat(self._file, self._history, self._audit.slices, name)
         except BaseException:
-            self._stale = True  # the mark may or may not be in the file, and the file decides
+            self._stale = True  # the caveat may or may not be in the file, and the file decides
             raise
 
     @property

@@ -10,7 +10,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 
 import bayesdp.opacus
 from bayesdp import Ledger
-from opacus_runs import RATE, batch_norms, drawn, private_run, settings
+from opacus_runs import RATE, batch_norms, drawn, private_run, random_data, settings
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -67,6 +67,27 @@ def test_an_early_break_out_of_a_virtual_batch(ledger: Ledger, mode: str, worker
     assert settings(ledger) == [(1.0, pytest.approx(1 / 3), 1.0, 3)]
     assert sum(len(batch_norms(ledger, step)) for step in (1, 2, 3)) == sum(sizes)
     assert ledger.history.caveats == ["skipped-batches"]
+
+
+@pytest.mark.parametrize("parts_of_the_last_draw", [0, 1])
+def test_training_that_ends_within_a_draw_is_named(ledger: Ledger, parts_of_the_last_draw: int) -> None:
+    """How many steps fit into a number of parts tells how many records were drawn, without noise."""
+    run = private_run(records=120, batch=40)
+    watched = run.watch(ledger, audit=random_data(12, seed=9), loss=run.loss)
+    left = parts_of_the_last_draw
+    with BatchMemoryManager(data_loader=run.loader, max_physical_batch_size=10, optimizer=run.optimizer) as loader:
+        for x, y in loader:
+            left -= ledger.steps == 2
+            run.step(x, y)
+            if ledger.steps == 2 and not left:
+                break
+    costs = ledger.costs([1, 8])
+    assert not ledger.history.caveats
+    watched.close()
+    assert ledger.steps == 2
+    assert (ledger.costs([1, 8]) == costs).all()
+    named = any("or ended within one" in text for text in ledger.claims().everyone.assumptions)
+    assert named == (ledger.history.caveats == ["skipped-batches"]) == bool(parts_of_the_last_draw)
 
 
 def test_a_clip_bound_that_shrinks_within_a_virtual_batch(ledger: Ledger) -> None:

@@ -63,7 +63,7 @@ CAVEATS = {
     ),
     "skipped-batches": Caveat(
         "whether the training loop left out a whole batch (an empty one, or one whose loss was not finite, for "
-        "instance) did not depend on the records in it",
+        "instance), or ended within one, did not depend on the records in its batches",
         "nothing",
     ),
     "independent-answers": Caveat(

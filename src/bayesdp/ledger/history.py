@@ -112,7 +112,11 @@ class History:
     @property
     def chosen(self) -> bool:
         """Whether the last step has the mark of a run that was chosen among others (``Ledger.mark_chosen``)."""
-        return self.last is not None and "chosen" in caveat_names(self.last.caveats)
+        return self.noted("chosen")
+
+    def noted(self, name: str) -> bool:
+        """Return whether the last step has this caveat."""
+        return self.last is not None and name in caveat_names(self.last.caveats)
 
     def hash_at(self, step: int) -> bytes:
         """Return the hash of a step; step 0 stands for the settings of the run."""

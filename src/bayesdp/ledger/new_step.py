@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bayesdp import validation
@@ -12,8 +12,10 @@ from bayesdp.ledger.bins import Place
 from bayesdp.ledger.caveats import caveat_names, caveat_text
 from bayesdp.ledger.chain import Step, StoredStep
 from bayesdp.ledger.database import CONTENT_TABLES
+from bayesdp.ledger.errors import LedgerError
 from bayesdp.ledger.file import LedgerFile
-from bayesdp.ledger.histograms import Entry
+from bayesdp.ledger.histograms import Entry, Slice
+from bayesdp.ledger.history import History
 from bayesdp.ledger.norms import CheckedNorms
 from bayesdp.ledger.settings import checked_text
 
@@ -84,8 +86,18 @@ def with_norms(
     return stored, Entry(place.rate_number, place.clip_key if keys is None else keys)
 
 
-def with_caveat(step: Step, previous: bytes, file: LedgerFile, name: str) -> StoredStep:
-    """Return a step that is in a file with one more caveat; its norms are as they were, in the file or folded."""
-    marked = replace(step, caveats=caveat_text([*caveat_names(step.caveats), name]))
-    journal, batch, norms = (file.content(table, step.number) for table in CONTENT_TABLES)
-    return StoredStep(marked, marked.hash(previous), journal, batch, norms)
+def write_caveat(file: LedgerFile, history: History, slices: Sequence[Slice], name: str) -> None:
+    """Write the last step again with one more caveat; its norms are as they were, in the file or folded.
+
+    ``slices`` are those of the audit records. Raises LedgerError if there is no step.
+    """
+    last = history.last
+    if last is None:
+        raise LedgerError(file.path, f"has no step that could be noted as {name!r}")
+    marked = replace(last, caveats=caveat_text([*caveat_names(last.caveats), name]))
+    previous = history.hash_at(last.number - 1)
+    journal, batch, norms = (file.content(table, last.number) for table in CONTENT_TABLES)
+    folded = {number: part for number, part in enumerate(slices) if part.through == last.number}
+    stored = StoredStep(marked, marked.hash(previous), journal, batch, norms)
+    file.replace_last(stored, previous, folded)
+    history.amend(stored.step, stored.hash)

@@ -27,6 +27,7 @@ from bayesdp.opacus.draws import Draw
 from bayesdp.opacus.passes import PassCounter
 from bayesdp.opacus.recording import GradientSum
 from bayesdp.opacus.sampling import Sampling
+from bayesdp.run_ledger import Ledger
 from bayesdp.validation import refuse
 
 
@@ -123,6 +124,15 @@ class OpenSum:
             caveats=self._caveats | caveats,
             noise=noise,
         )
+
+    def note_end(self, ledger: Ledger) -> None:
+        """Note in the ledger that training ends within a draw, if it does.
+
+        A loop that ends after a number of parts takes a number of steps that depends on how many records were drawn,
+        which is no result with noise. Claims name it, as they do where a loop leaves a draw and goes on.
+        """
+        if self._in_a_draw and ledger.steps and not ledger.closed:
+            ledger.note_caveat("skipped-batches")
 
     def released(self) -> None:
         """Begin a new, empty sum: the last one was released, and its parts are in the ledger."""

@@ -212,6 +212,7 @@ class Watch:
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
         if self._has_ledger:
+            self._open.note_end(self.ledger)
             self._outside.close(self.ledger)
         try:
             if self._live is not None:
