@@ -23,10 +23,10 @@ def test_audits_cost_at_most_what_was_asked_for() -> None:
 
 
 def test_what_an_audit_adds_is_proportional_to_its_records_but_for_two_milliseconds() -> None:
-    """From 16 records up: at most 1.0 m/B of a step, 0.7 for the CNN, and 2 ms."""
+    """From 16 records up: at most 1.0 m/B of a step, 0.7 for the CNN, and 2 ms; with 8 records 3 ms."""
     lines = json.loads((ROOT / "results" / "audit_cost.json").read_text())["after"]["lines"]
     assert all(line["over_milliseconds"]["value"] <= 2 for line in lines)
     for line in lines:
         for records, added in line["audit_milliseconds"].items():
-            most = line["price"]["limit"] * int(records) / line["batch"] * line["milliseconds_alone"] + 2
-            assert int(records) < 16 or added <= most
+            most = line["price"]["limit"] * int(records) / line["batch"] * line["milliseconds_alone"]
+            assert added <= most + (2 if int(records) >= 16 else 3)

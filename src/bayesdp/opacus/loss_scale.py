@@ -125,6 +125,8 @@ class LossScale:
         """
         if self._largest is None:
             return norms
+        if self._largest.device.type == "cpu" and float(self._largest) <= _EXACT:  # a GPU would have to be waited for
+            return norms
         factor = self._largest.to(norms.device)
         factor = torch.where(factor <= _EXACT, 1.0, factor)
         return torch.where(torch.isfinite(factor), norms * factor, bound).to(norms.dtype)
