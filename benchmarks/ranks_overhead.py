@@ -37,11 +37,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdp.opacus
 from bayesdp import Ledger
+from bayesdp.ledger import OPACUS, StepSource
 from bayesdp.opacus.recording import PoissonSteps
 from benchmarks.machine import description
 from benchmarks.opacus_overhead import median_with_interval, network, shown
 
-RANKS, BATCH, TURNS, WARM_UP = 2, 512, 100, 4
+RANKS, BATCH, TURNS, WARM_UP = 2, 512, 1000, 4
 LIMIT = 0.02
 RESULT = Path(__file__).parents[1] / "results" / "ranks_overhead.json"
 KINDS = ("alone", "control", "summed", "apart")
@@ -65,7 +66,7 @@ def new_run(kind: str) -> Callable[[], list[float]]:
         watched: Any = bayesdp.opacus.watch(model, optimizer, loader, ledger=Ledger())
         if kind == "apart":  # as if this rank were the only one
             watched._over_ranks.ranks.rank, watched._over_ranks.ranks.size = 0, 1
-            watched._recorder = PoissonSteps(Ledger(), watched._sampling, late=False)
+            watched._recorder = PoissonSteps(Ledger(), watched._sampling, StepSource(OPACUS), late=False)
             watched._resumed = False
     loss = nn.CrossEntropyLoss()
     batches = itertools.chain.from_iterable(iter(lambda: loader, None))
