@@ -15,15 +15,14 @@ needs a length. tests/with_lightning would tell.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Generator
 from itertools import islice
 from typing import Any
 
-import numpy as np
-from opacus.utils.batch_memory_manager import BatchSplittingSampler, wrap_data_loader
-from torch.utils.data import DataLoader
+from opacus.utils.batch_memory_manager import BatchSplittingSampler
+
+from bayesdp.opacus.draw_parts import parts_of_draw, with_batch_sampler
 
 
 class PartsOfDraws(BatchSplittingSampler):
@@ -41,10 +40,10 @@ class PartsOfDraws(BatchSplittingSampler):
         draws = self._draws()
         ends_early = draws < len(self.sampler)  # type: ignore[arg-type]
         for drawn in islice(self.sampler, draws) if ends_early else self.sampler:
-            parts = max(math.ceil(len(drawn) / self.max_batch_size), 1)
-            for number, part in enumerate(np.array_split(np.asarray(drawn, dtype=int), parts), 1):
-                self.last.append(number == parts)
-                yield part.tolist()
+            parts = parts_of_draw(drawn, self.max_batch_size)
+            for number, part in enumerate(parts, 1):
+                self.last.append(number == len(parts))
+                yield part
 
     def __len__(self) -> int:
         raise TypeError("how many parts there are depends on the draws")
@@ -59,14 +58,15 @@ class WholeDraws:
         self._limits = {name: getattr(trainer, name) for name in ("limit_train_batches", "val_check_interval")}
         limit, interval = self._limits.values()
         self._draws = min(limit, len(loader)) if isinstance(limit, int) else int(limit * len(loader))
-        plain = wrap_data_loader(data_loader=loader, max_batch_size=most, optimizer=optimizer)
-        splitter: Any = plain.batch_sampler
+        splitter = BatchSplittingSampler(sampler=loader.batch_sampler, max_batch_size=most, optimizer=optimizer)
         if isinstance(interval, float) and interval != 1.0:  # a number of parts: about as many are expected
             trainer.val_check_interval = max(int(interval * len(splitter) * self._draws / len(loader)), 1)
         if self._draws:
             trainer.limit_train_batches = 1.0  # draws are counted by their sampler
-        self._parts = PartsOfDraws(sampler=splitter.sampler, max_batch_size=most, optimizer=optimizer, draws=self._left)
-        self.loader = _with_sampler(plain, self._parts)
+        self._parts = PartsOfDraws(
+            sampler=loader.batch_sampler, max_batch_size=most, optimizer=optimizer, draws=self._left
+        )
+        self.loader = with_batch_sampler(loader, self._parts)
         if automatic:
             trainer.fit_loop.epoch_loop._accumulated_batches_reached = lambda: self._is_last
 
@@ -93,19 +93,3 @@ class WholeDraws:
         for name, value in self._limits.items():
             setattr(self._trainer, name, value)
         self._trainer.fit_loop.epoch_loop.__dict__.pop("_accumulated_batches_reached", None)
-
-
-def _with_sampler(loader: Any, sampler: Any) -> Any:
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=sampler,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-    )

@@ -41,7 +41,7 @@ Beside it: splitting.py, which sets audit records aside; accountant.py, the acco
 batches from a cryptographic generator; coupling.py, layers that couple the records of a batch; precision.py, gradients
 in half precision; unsupported.py, what Opacus fails on; untrained.py, runs that train nothing; unnoised.py, updates
 without noise; buffers.py, what passes leave in the model;
-framework_run.py, what Lightning and the Trainer of Hugging Face share.
+framework_run.py and draw_parts.py, what Lightning and the Trainer of Hugging Face share.
 """
 
 from __future__ import annotations

@@ -7,14 +7,13 @@ Trainer gets for a step is one ``WholeDraw``, whose parts are fetched from the l
 from __future__ import annotations
 
 import copy
-import math
 from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
-import numpy as np
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
-from torch.utils.data import DataLoader
+
+from bayesdp.opacus.draw_parts import parts_of_draw, with_batch_sampler
 
 
 class DrawSplitter(BatchSplittingSampler):
@@ -28,9 +27,9 @@ class DrawSplitter(BatchSplittingSampler):
     def __iter__(self) -> Generator[list[int]]:
         self.parts.clear()
         for drawn in self.sampler:
-            parts = max(math.ceil(len(drawn) / self.max_batch_size), 1)
-            self.parts.append(parts)
-            yield from (part.tolist() for part in np.array_split(np.asarray(drawn, dtype=int), parts))
+            parts = parts_of_draw(drawn, self.max_batch_size)
+            self.parts.append(len(parts))
+            yield from parts
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]
@@ -39,18 +38,7 @@ class DrawSplitter(BatchSplittingSampler):
 def in_parts(loader: Any, most: int, optimizer: Any) -> Any:
     """Return a loader of the same draws in parts of at most ``most`` records."""
     splitter = DrawSplitter(sampler=loader.batch_sampler, max_batch_size=most, optimizer=optimizer)
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=splitter,
-        collate_fn=loader.collate_fn,
-        num_workers=loader.num_workers,
-        pin_memory=loader.pin_memory,
-        worker_init_fn=loader.worker_init_fn,
-        generator=loader.generator,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-    )
+    return with_batch_sampler(loader, splitter)
 
 
 class WholeDraw:
