@@ -211,10 +211,10 @@ class Watch:
         del self._optimizer.pre_step
         self._optimizer.attach_step_hook(self._step_hook)
         self.settle()
-        if self._has_ledger:
-            self._open.note_end(self.ledger)
-            self._outside.close(self.ledger)
         try:
+            if self._has_ledger:
+                self._open.note_end(self.ledger)
+                self._outside.close(self.ledger)
             if self._live is not None:
                 self._live.end()
         finally:
