@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bayesdp.ledger.bins import Bins
 from bayesdp.ledger.caveats import caveat_names
 from bayesdp.ledger.chain import Step
-from bayesdp.ledger.step_sources import StepSource
+from bayesdp.ledger.step_sources import program_of
 from bayesdp.mechanisms.float_grid import MANTISSA, round_to_bits
 from bayesdp.mechanisms.gaussian import RepeatedStep, by_setting
 
@@ -77,7 +77,7 @@ class History:
 
     def _lengthen(self, step: Step) -> None:
         """Add the step to the last stretch, or begin a new one."""
-        program = StepSource.read(step.source).program
+        program = program_of(step.source)
         settings = (step.noise_std, step.sample_rate, step.clip, step.planned_batch, program, step.caveats)
         if not self.stretches or self.stretches[-1].settings() != settings:
             self.stretches.append(Stretch(*settings, first=step.number))
@@ -112,11 +112,7 @@ class History:
     @property
     def chosen(self) -> bool:
         """Whether the last step has the mark of a run that was chosen among others (``Ledger.mark_chosen``)."""
-        return self.noted("chosen")
-
-    def noted(self, name: str) -> bool:
-        """Return whether the last step has this caveat."""
-        return self.last is not None and name in caveat_names(self.last.caveats)
+        return self.last is not None and "chosen" in caveat_names(self.last.caveats)
 
     def hash_at(self, step: int) -> bytes:
         """Return the hash of a step; step 0 stands for the settings of the run."""

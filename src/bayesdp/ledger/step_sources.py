@@ -51,11 +51,17 @@ class StepSource:
     @staticmethod
     def read(text: str) -> StepSource:
         """Return what a text says; of a text in another form, it is all the name of a program."""
-        found = _FORM.fullmatch(text) if any(name in text for name in _NAMES) else None
+        found = _found(text)
         if found is None:
             return StepSource(text)
         program, ranks, audit, noise, draws = found.groups()
         return StepSource(program, _digests(noise), _digests(draws), _digests(audit), int(ranks or 1))
+
+
+def program_of(text: str) -> str:
+    """Return the program that a text names, as ``StepSource.read`` does, without reading the digests."""
+    found = _found(text)
+    return text if found is None else found[1]
 
 
 class SharedStates:
@@ -74,6 +80,10 @@ class SharedStates:
             if other != run:
                 return state[0], other
         return None
+
+
+def _found(text: str) -> re.Match[str] | None:
+    return _FORM.fullmatch(text) if any(name in text for name in _NAMES) else None
 
 
 def _part(name: str, digests: Iterable[int]) -> str:
