@@ -29,7 +29,8 @@ from bayesdp.ledger import (
     composed_file,
     locked,
     new_settings,
-    write_caveat,
+    with_caveat,
+    write_again,
 )
 from bayesdp.mechanisms.gaussian import RepeatedStep
 from bayesdp.validation import refuse
@@ -195,15 +196,15 @@ class Ledger(StoredLedger):
     def note_caveat(self, name: str) -> None:
         """Add a caveat to the last step, of those in ``bayesdp.ledger.CAVEATS``; on disk when this returns.
 
-        The norms of the step stay as they are, also if the ledger was closed; its seal changes. Does nothing if the
-        last step has the caveat. Raises LedgerError if there is no step, or if the ledger cannot be written, and
-        StorageError if the disk is full or fails.
+        Norms stay as they are; the seal changes, unless the step has the caveat. Raises InvalidInputError for another
+        name, LedgerError without a step or if the ledger cannot be written, StorageError if the disk is full or fails.
         """
-        if self._now().noted(name):
+        marked = with_caveat(self._now().last, name, self.path)
+        if marked == self._history.last:
             return
         self._begin()
         try:
-            write_caveat(self._file, self._history, self._audit.slices, name)
+            write_again(self._file, self._history, self._audit.slices, marked)
         except BaseException:
             self._stale = True  # the caveat may or may not be in the file, and the file decides
             raise

@@ -49,7 +49,7 @@ from bayesdp.ledger.errors import LedgerError, StorageError
 from bayesdp.ledger.file import LedgerFile, check_not_written
 from bayesdp.ledger.history import Stretch
 from bayesdp.ledger.locking import locked
-from bayesdp.ledger.new_step import write_caveat
+from bayesdp.ledger.new_step import with_caveat, write_again
 from bayesdp.ledger.norm_counts import NormCounts, norm_counts
 from bayesdp.ledger.norms import CheckedNorms, checked_audit_norms, checked_norms
 from bayesdp.ledger.position import check_continues, position_of
@@ -91,5 +91,6 @@ __all__ = [
     "norm_counts",
     "position_of",
     "verify",
-    "write_caveat",
+    "with_caveat",
+    "write_again",
 ]

@@ -86,18 +86,24 @@ def with_norms(
     return stored, Entry(place.rate_number, place.clip_key if keys is None else keys)
 
 
-def write_caveat(file: LedgerFile, history: History, slices: Sequence[Slice], name: str) -> None:
-    """Write the last step again with one more caveat; its norms are as they were, in the file or folded.
+def with_caveat(step: Step | None, name: str, path: str) -> Step:
+    """Return the last step of the ledger at ``path`` with one more caveat.
 
-    ``slices`` are those of the audit records. Raises LedgerError if there is no step.
+    Raises InvalidInputError for a name that no caveat has, LedgerError if there is no step.
     """
-    last = history.last
-    if last is None:
-        raise LedgerError(file.path, f"has no step that could be noted as {name!r}")
-    marked = replace(last, caveats=caveat_text([*caveat_names(last.caveats), name]))
-    previous = history.hash_at(last.number - 1)
-    journal, batch, norms = (file.content(table, last.number) for table in CONTENT_TABLES)
-    folded = {number: part for number, part in enumerate(slices) if part.through == last.number}
-    stored = StoredStep(marked, marked.hash(previous), journal, batch, norms)
+    if step is None:
+        raise LedgerError(path, f"has no step that could be noted as {name!r}")
+    return replace(step, caveats=caveat_text([*caveat_names(step.caveats), name]))
+
+
+def write_again(file: LedgerFile, history: History, slices: Sequence[Slice], step: Step) -> None:
+    """Write the last step again as ``step``; its norms are as they were, in the file or folded.
+
+    ``slices`` are those of the audit records.
+    """
+    previous = history.hash_at(step.number - 1)
+    journal, batch, norms = (file.content(table, step.number) for table in CONTENT_TABLES)
+    folded = {number: part for number, part in enumerate(slices) if part.through == step.number}
+    stored = StoredStep(step, step.hash(previous), journal, batch, norms)
     file.replace_last(stored, previous, folded)
     history.amend(stored.step, stored.hash)
